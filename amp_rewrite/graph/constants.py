@@ -112,6 +112,23 @@ def is_constant(flat: FlatGraph, value: int) -> bool:
     return source != ABSENT and stored_tensor(flat, source) is not None
 
 
+def constants_behind(flat: FlatGraph) -> dict[int, int]:
+    """Return value -> the constant that `moved_from` finds for it, of all that are constants."""
+    moving = [operator(called) in _MOVING for called in flat.operators]  # by operator
+    held = [value for body in flat.bodies for value in body.initializers]
+    held += [flat.outputs_of(node)[0] for node in flat.nodes_of("Constant")]
+    sources = {value: value for value in held if stored_tensor(flat, value) is not None}
+    todo = list(sources) if any(moving) else []
+    while todo:
+        value = todo.pop()
+        for node in flat.readers(value):
+            if moving[flat.operator[node]] and flat.inputs_of(node)[0] == value:
+                made = flat.outputs_of(node)
+                sources.update(dict.fromkeys(made, sources[value]))
+                todo += made
+    return sources
+
+
 def is_repeated(flat: FlatGraph, value: int) -> bool:
     """Tell whether a value is what a ConstantOfShape repeats."""
     node = flat.producer[value]

@@ -9,10 +9,10 @@ read from, to which the numbers lead, and is fetched when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,14 @@ class Operator(NamedTuple):
 
 
 IDENTITY = Operator("", "Identity")
+
+
+Signature = tuple[tuple[str, int, bool], ...]
+"""The name and type of each attribute of a node, and whether it is a reference."""
+
+
+Spelled = tuple[bytes, ...]
+"""The attributes of a node as they are in the file."""
 
 
 class Attribute(NamedTuple):
@@ -164,6 +172,8 @@ class FlatGraph:
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
+        signatures: Node -> its attributes, see `signature`, of those that have some.
+        spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
         nodes: By number, the node.
         graphs: By number, the graph; of a function, the function.
         declared: Value -> the messages that declare it.
@@ -206,6 +216,8 @@ class FlatGraph:
     idle_casts: list[int] = field(default_factory=list[int])
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
+    signatures: dict[int, Signature] = field(default_factory=dict[int, Signature])
+    spelled: dict[int, Spelled] = field(default_factory=dict[int, Spelled], repr=False)
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(
         default_factory=list["onnx.GraphProto | onnx.FunctionProto"]
@@ -233,23 +245,16 @@ class FlatGraph:
         """Return the attributes of a node, in order."""
         return {a.name: plain(a, self.files) for a in self.nodes[node].attribute}
 
-    def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
+    def signature(self, node: int) -> Signature:
         """Return the name and type of each attribute, and whether it is a reference."""
-        attributes = self.nodes[node].attribute
-        return (
-            tuple([(a.name, a.type, bool(a.ref_attr_name)) for a in attributes])
-            if attributes
-            else ()
-        )
+        return self.signatures.get(node, ())
 
-    def spelled_attributes(self, node: int) -> Hashable:
+    def spelled_attributes(self, node: int) -> Spelled:
         """Return something that nodes share only if their attributes are equal."""
-        attributes = self.nodes[node].attribute
-        return (
-            tuple([a.SerializeToString(deterministic=True) for a in attributes])
-            if attributes
-            else ()
-        )
+        if node not in self.signatures:
+            return ()
+        known = self.spelled.get(node)
+        return known or tuple([a.SerializeToString() for a in self.nodes[node].attribute])
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: what the file records, or what inference finds.
@@ -373,6 +378,7 @@ class FlatGraph:
         if IDENTITY not in self.operators:
             self.operators.append(IDENTITY)
         identity = self.operators.index(IDENTITY)
+        vars(self).pop("_nodes_by_operator", None)
         for node in idle:
             self.operator[node] = identity
         self.idle_casts += idle
@@ -420,12 +426,22 @@ class FlatGraph:
 
     def nodes_of(self, *operators: str) -> list[int]:
         """Return the nodes that call some operators of ai.onnx, not functions, in order."""
-        wanted = {
+        return self.nodes_calling(
             i
             for i, o in enumerate(self.operators)
             if o.domain == "" and o.op_type in operators and o not in self.functions
-        }
-        return [n for n, o in enumerate(self.operator) if o in wanted] if wanted else []
+        )
+
+    def nodes_calling(self, numbers: Iterable[int]) -> list[int]:
+        """Return the nodes that call operators of these numbers, in order."""
+        return sorted(chain.from_iterable(self._nodes_by_operator.get(k, ()) for k in numbers))
+
+    @cached_property
+    def _nodes_by_operator(self) -> dict[int, list[int]]:
+        numbers = np.array(self.operator, np.int64)
+        order, counts = np.argsort(numbers, kind="stable").tolist(), np.bincount(numbers).tolist()
+        ends = list(accumulate(counts))
+        return {k: order[end - counts[k] : end] for k, end in enumerate(ends) if counts[k]}
 
     def bodies_in(self, node: int) -> list[int]:
         """Return the graphs inside a node, in the order of its attributes."""

@@ -93,17 +93,17 @@ class _Inference:
         read, written = graph.inputs, graph.outputs
         first, behind, operator = graph.input_start, graph.output_start, graph.operator
         for node in nodes:
-            values = written[behind[node] : behind[node + 1]]
+            start, end = behind[node], behind[node + 1]
             inputs = tuple(
                 ["absent" if v < 0 else types[v] for v in read[first[node] : first[node + 1]]]
             )
-            key = (operator[node], inputs, len(values))
+            key = (operator[node], inputs, end - start)
             result_types = seen.get(key)
             if result_types is None:
-                self._node(node, key, inputs, values)
+                self._node(node, key, inputs, written[start:end])
             else:
-                for value, type_ in zip(values, result_types, strict=True):
-                    types[value] = type_
+                for slot, type_ in enumerate(result_types, start):
+                    types[written[slot]] = type_
 
     def _node(self, node: int, key: _Key, inputs: _Inputs, values: list[int]) -> None:
         types, recorded, names = self.types, self.graph.recorded, self.graph.value_names

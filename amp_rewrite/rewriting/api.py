@@ -157,12 +157,15 @@ class RewriteResult(Planned):
                 of the options; the size of a value that depends on another one is not known.
 
         Raises:
-            OptionError: No input has a dimension of such a name, or inference fails.
+            OptionError: No input has a dimension of such a name, or a length is impossible.
         """
-        from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
+        from amp_rewrite.graph.proto.missing_shapes import missing_shapes
+        from amp_rewrite.rewriting.plan.free_lengths import check_dimensions, free_lengths
 
-        shapes = inferred_shapes(self.model, self.options.lengths if dims is None else dims)
-        return self._reported(self._sizes(shapes, self.plan.inner))
+        lengths = self.options.lengths if dims is None else free_lengths(dims)
+        check_dimensions(lengths, self.flat)
+        shapes = missing_shapes(replace(self.flat, lengths=lengths))
+        return self._reported(Sizes(self.flat, shapes))
 
     def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
         """Return the report with the sizes that casts had in a run of the model.
@@ -171,13 +174,9 @@ class RewriteResult(Planned):
             shapes: The shapes of the values of the main graph by name, as the model before the
                 rewrite calls them; those of others are what the file records.
         """
-        return self._reported(self._sizes(shapes, {}))
-
-    def _sizes(self, shapes: Mapping[str, Shape], renamed: Mapping[int, str]) -> Sizes:
-        """Return the sizes of values by shapes of the main graph's; `renamed` are other names."""
-        names = ((v, renamed.get(v, name)) for v, name in enumerate(self.flat.value_names))
+        names = enumerate(self.flat.value_names)
         sizes = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
-        return Sizes(self.flat, sizes)
+        return self._reported(Sizes(self.flat, sizes))
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.rewriting.report.build_report import build_report

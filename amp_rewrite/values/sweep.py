@@ -214,6 +214,7 @@ def node_kinds(
     shape_of = flat.shape if shape_of is None else shape_of
     # of what nodes make, in the order of `flat.outputs`
     shapes = [None if (s := shape_of(v)) is None else tuple(s) for v in flat.outputs]
+    spelled = flat.spelled_attributes
     seen: dict[tuple[object, ...], int] = {}
     kinds: list[int] = []
     for node, operator in enumerate(flat.operator):
@@ -223,7 +224,7 @@ def node_kinds(
         inputs = read[first[node] : first[node + 1]]
         key = (
             calls[node],
-            flat.spelled_attributes(node),
+            spelled(node),
             tuple(shapes[behind[node] : behind[node + 1]]),
             _repetition([same[value] for value in inputs]) if len(inputs) > 1 else None,
         )

@@ -64,7 +64,6 @@ INFERENCE = {"infer_shapes", "infer_shapes_path", "infer_node_outputs", "ShapeIn
 MAY_INFER = {
     "graph/proto/shape_inference.py": "the gate",
     "graph/proto/infer_in_place.py": "the gate for models of onnx_ir",
-    "graph/io/checker.py": "asks whether types agree, and passes over what ends inference",
     "grad/builder/annotate.py": "one node",
 }
 

@@ -6,7 +6,6 @@ It takes 3 to 4 ms for MiniLM and ResNet-50, about 1 % of what converting them t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import onnx.checker
@@ -27,23 +26,8 @@ def checker_fault(content: bytes, *, types: bool = True) -> str | None:
         types: Whether it infers types and shapes as well, which takes three times as long.
     """
     full = types and ENDS_INFERENCE.encode() not in content
-    return _fault(partial(onnx.checker.check_model, content, full_check=full))
-
-
-def type_fault(content: bytes) -> str | None:
-    """Return what inference of types and shapes alone says against a model; None for nothing.
-
-    Values, inputs included, need no shape.
-    """
-    if ENDS_INFERENCE.encode() in content:
-        return None
-    infer = onnx.shape_inference.infer_shapes
-    return _fault(partial(infer, content, check_type=True, strict_mode=True))
-
-
-def _fault(check: Callable[[], object]) -> str | None:
     try:
-        check()
+        onnx.checker.check_model(content, full_check=full)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
@@ -75,7 +59,7 @@ def refuse_faults(fault: str | None, of_source: Callable[[], str | None], where:
 
 def checker_error(model: ir.Model) -> str | None:
     """Return what onnx's checker says against a model, large weights aside; None for nothing."""
-    from amp_rewrite.graph.io.inferred_shapes import slim_proto
+    from amp_rewrite.graph.io.slim_proto import slim_proto
 
     return checker_fault(slim_proto(model).SerializeToString())
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.io.inferred_shapes import slim_proto
+from amp_rewrite.graph.io.slim_proto import slim_proto
 from amp_rewrite.graph.proto.messages import graphs_of, shape_of
 from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 

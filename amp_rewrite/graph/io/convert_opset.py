@@ -17,11 +17,11 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.read_object import messages_of
+from amp_rewrite.graph.io.slim_proto import slim_proto
 from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
 from amp_rewrite.graph.schemas import has_kernels
 

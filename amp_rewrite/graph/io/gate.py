@@ -28,7 +28,7 @@ from onnx.defs import onnx_opset_version
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements, schemas
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator, Signature
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.graph.step_metadata import check_description
@@ -43,9 +43,6 @@ _LOW = frozenset(elements.tensor(low.number) for low in LOW.values())
 
 _SCAN_WITHOUT_LENGTHS = 9  # the opset
 _REMEDY = "export the model again, or repair the node"
-
-_Signature = tuple[tuple[str, int, bool], ...]
-"""The name and type of each attribute, and whether it is a reference."""
 
 
 def admit(model: FlatGraph) -> None:
@@ -119,16 +116,13 @@ class _Gate:
         """Check a graph and those inside it."""
         graph, passed, type_of = self.graph, self.passed, self.types.get
         self.note_types(graph.bodies[body].initializers)
-        first, behind = graph.input_start, graph.output_start
+        first, behind, operator = graph.input_start, graph.output_start, graph.operator
+        read, signatures = graph.inputs, graph.signatures
         for node in graph.bodies[body].nodes:
-            read = graph.inputs[first[node] : first[node + 1]]
-            signature = graph.signature(node)
-            kind = (
-                graph.operator[node],
-                behind[node + 1] - behind[node],
-                tuple([None if value < 0 else type_of(value, "") for value in read]),
-                signature,
-            )
+            values = read[first[node] : first[node + 1]]
+            types = [None if value < 0 else type_of(value, "") for value in values]
+            signature = signatures.get(node, ())
+            kind = (operator[node], behind[node + 1] - behind[node], *types, signature)
             if kind not in passed:
                 self._check_node(node, where)
                 passed.add(kind)
@@ -335,7 +329,7 @@ def _check_casts(graph: FlatGraph, where: str) -> None:
                 )
 
 
-def _check_attributes(called: Operator, signature: _Signature, schema: Schema, place: str) -> None:
+def _check_attributes(called: Operator, signature: Signature, schema: Schema, place: str) -> None:
     present = [name for name, _, _ in signature]
     for name, type_, _ in signature:
         formal = schema.attributes.get(name)

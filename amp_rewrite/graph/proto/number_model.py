@@ -25,6 +25,8 @@ from amp_rewrite.graph.flat import (
     FlatFunction,
     FlatGraph,
     Operator,
+    Signature,
+    Spelled,
     plain,
 )
 from amp_rewrite.graph.names import FreeNames, bound_names
@@ -37,6 +39,9 @@ from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
+_SMALL = 256
+"""Bytes of attributes that are worth comparing with those of other nodes."""
+
 _MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 
 
@@ -78,6 +83,8 @@ class _Reader:
         self._flat = flat
         self._called: dict[tuple[str, str, str], int] = {}
         self._types: dict[int, str | None] = {}
+        # of attributes that were found to be plain: how they are spelled, and their signature
+        self._plain: dict[Spelled, tuple[Spelled, Signature]] = {}
         self._unnamed: list[tuple[int, str]] = []
         self._depth = 0
 
@@ -131,69 +138,65 @@ class _Reader:
         self._depth -= 1
 
     def _nodes(self, scope: Scope, infos: Mapping[str, onnx.ValueInfoProto], number: int) -> None:
-        """Read the nodes in order; every name must be defined before it is used."""
-        flat, get, resolve = self._flat, scope.values.get, scope.resolve
-        own = flat.bodies[number].nodes
+        """Read the nodes in order; every name must be defined before it is used.
+
+        This is half of the time of reading a model, so that nothing is called for a plain node.
+        """
+        flat, number_of, resolve, called = self._flat, scope.values, scope.resolve, self._called
+        own, inputs, nodes = flat.bodies[number].nodes, flat.inputs, flat.nodes
+        value_names, borrowed = flat.value_names, scope.borrowed
         for index, proto in enumerate(scope.proto.node):
             scope.current = index
-            node = len(flat.nodes)
+            node = len(nodes)
             own.append(node)
-            for name in proto.input:
-                value = get(name) if name else ABSENT
-                flat.inputs.append(resolve(name) if value is None else value)
-            flat.input_start.append(len(flat.inputs))
-            flat.nodes.append(proto)
-            flat.operator.append(self._operator(proto, scope))
-            flat.node_names.append(proto.name)
+            inputs += [number_of[n] if n in number_of else resolve(n) for n in proto.input]
+            flat.input_start.append(len(inputs))
+            nodes.append(proto)
+            name = proto.name
+            operator = called.get((proto.domain, proto.op_type, proto.overload))
+            if operator is None or type(name) is not str:
+                operator = self._operator(proto, scope)
+            flat.operator.append(operator)
+            flat.node_names.append(name)
             flat.body_of.append(number)
-            outputs = [self._value(name, number, node) for name in proto.output]
-            flat.outputs += outputs
+            made, first = list(proto.output), len(value_names)
+            value_names += made
+            flat.recorded += [None] * len(made)
+            flat.producer += [node] * len(made)
+            flat.home += [number] * len(made)
+            flat.outputs += range(first, len(value_names))
             flat.output_start.append(len(flat.outputs))
             if proto.metadata_props:
                 flat.metadata[node] = props(proto.metadata_props)
             if proto.attribute:
                 self._check_attributes(proto.attribute, scope, node)
-            self._define(proto.output, outputs, scope, infos)
-            if not proto.name:
+            for value, output in enumerate(made, first):
+                if output in number_of or borrowed or type(output) is not str:
+                    scope.define(output, value)
+                elif output:
+                    number_of[output] = value
+                if output in infos and output:
+                    self._declare(value, infos[output])
+            if not name:
                 self._unnamed.append((node, f"{proto.op_type}_{index}"))
         scope.current = len(scope.proto.node)
 
     def _operator(self, proto: onnx.NodeProto, scope: Scope) -> int:
-        """Return the number of what a node calls."""
+        """Return the number of what a node calls, which is checked, and so is the node's name."""
         name, domain, op_type = proto.name, proto.domain, proto.op_type
-        key = (domain, op_type, proto.overload)
-        number = self._called.get(key)
-        if number is None or type(name) is not str:
-            if not op_type or not type(name) is type(domain) is type(op_type) is str:
-                raise GraphError(
-                    "a node needs an operator, and names in UTF-8",
-                    where=scope.place(),
-                    found=f"operator {op_type!r} of domain {domain!r}, name {name!r}",
-                )
-            called = Operator("" if domain == "ai.onnx" else domain, op_type, text(proto.overload))
-            number = self._called[key] = self._called.setdefault(called, len(self._flat.operators))
-            if number == len(self._flat.operators):
-                self._flat.operators.append(called)
+        if not op_type or not type(name) is type(domain) is type(op_type) is str:
+            raise GraphError(
+                "a node needs an operator, and names in UTF-8",
+                where=scope.place(),
+                found=f"operator {op_type!r} of domain {domain!r}, name {name!r}",
+            )
+        operators = self._flat.operators
+        called = Operator("" if domain == "ai.onnx" else domain, op_type, text(proto.overload))
+        number = self._called.setdefault(called, len(operators))
+        self._called[domain, op_type, proto.overload] = number
+        if number == len(operators):
+            operators.append(called)
         return number
-
-    def _define(
-        self,
-        names: Iterable[str],
-        values: Iterable[int],
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-    ) -> None:
-        """Let the values that a node makes be found by their names."""
-        number_of, borrowed = scope.values, scope.borrowed
-        for name, value in zip(names, values, strict=True):
-            if not name:
-                continue
-            if name in number_of or borrowed or type(name) is not str:
-                scope.define(name, value)
-            else:
-                number_of[name] = value
-            if name in infos:
-                self._declare(value, infos[name])
 
     def _value(self, name: str, home: int, producer: int) -> int:
         flat = self._flat
@@ -301,11 +304,22 @@ class _Reader:
     def _check_attributes(
         self, protos: Sequence[onnx.AttributeProto], scope: Scope, node: int
     ) -> None:
+        flat, is_small = self._flat, sum([proto.ByteSize() for proto in protos]) <= _SMALL
+        spelled = tuple([p.SerializeToString() for p in protos]) if is_small else ()
+        known = self._plain.get(spelled)
+        if known is not None:
+            flat.spelled[node], flat.signatures[node] = known
+            return
+        signature = tuple([(proto.name, proto.type, bool(proto.ref_attr_name)) for proto in protos])
+        flat.signatures[node] = signature
         for proto in protos:
             if proto.type not in PLAIN or type(proto.name) is not str:
                 self._check_attribute(proto, scope, node)
-        if len(protos) > 1 and len({p.name for p in protos}) < len(protos):
+        if len({proto.name for proto in protos}) < len(protos):
             raise GraphError("a node has two attributes of one name", where=scope.place())
+        if is_small and all(kind in PLAIN for _, kind, _ in signature):
+            self._plain[spelled] = spelled, signature
+            flat.spelled[node] = spelled
 
     def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
         """Check an attribute, and read the graphs inside it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.mend_nodes import names_needed
 
 Proto = onnx.GraphProto | onnx.FunctionProto
@@ -38,11 +39,13 @@ class Scope:
     current: int = 0
 
     def resolve(self, name: str) -> int:
-        """Return the innermost value called `name` that is not of this graph.
+        """Return the innermost value called `name` that is not of this graph; ABSENT for "".
 
         Raises:
             GraphError: No enclosing graph has defined it yet.
         """
+        if not name:
+            return ABSENT
         scope = self.outer
         while scope is not None:
             value = scope.values.get(name)
@@ -59,13 +62,15 @@ class Scope:
             scope = scope.outer
 
     def define(self, name: str, value: int) -> None:
-        """Add a value.
+        """Add a value, if it has a name.
 
         Raises:
             GraphError: The name is not a text, taken, or was used for an outer value before.
         """
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
+        if not name:
+            return
         if name in self.values:
             raise _defined_twice(self, name)
         if name in self.borrowed:

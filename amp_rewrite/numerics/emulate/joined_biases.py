@@ -15,9 +15,9 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
+from amp_rewrite.graph.io.read_object import number_object
 from amp_rewrite.numerics.emulate.adder import known_shape
 from amp_rewrite.numerics.emulate.folded_weights import constant_of, is_known
 from amp_rewrite.numerics.emulate.insert import Inserter
@@ -75,11 +75,9 @@ class _Ranks:
         if value.shape is not None:
             return len(value.shape)
         if self._inferred is None:
-            try:
-                shapes = inferred_shapes(self._model, {})
-            except OptionError:  # inference refuses the model, and so tells nothing
-                shapes = {}
-            self._inferred = {name: len(shape) for name, shape in shapes.items()}
+            flat = number_object(self._model)
+            inferred = [(v, s) for v, s in flat.inferred_shapes.items() if flat.home[v] == MAIN]
+            self._inferred = {flat.value_names[v]: len(shape) for v, shape in inferred}
         return self._inferred.get(value.name or "")
 
 

@@ -9,7 +9,6 @@ What must hold is listed at `check_lists`; the JSON is documented at `CheckRepor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +22,7 @@ from google.protobuf.message import DecodeError
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import LOW
-from amp_rewrite.errors import KernelTableError, RuntimeMissingError
+from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor, with_element
 from amp_rewrite.kernels.kernel_table import Kernel, KernelTable, table_of
@@ -32,7 +31,6 @@ from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
 from amp_rewrite.oplists.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.oplists.validate import has_float32
-from amp_rewrite.runtimes.ort.runtime import operator_schemas
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 
@@ -107,18 +105,6 @@ class _Checked:
                 f"{self.name}:1",
                 f"{len(missing)} operators with floats are on no list: {_names(missing)}; "
                 "put them on a list or under `unlisted`, or `extend` a built-in list",
-            )
-        runtime = runtime_operators()
-        contrib = schemas.CONTRIB_DOMAIN
-        extra = sorted(runtime.float_capable - schemas.names(contrib)) if runtime else []
-        if runtime and extra:
-            yield Finding.at(
-                f"{self.name}:1",
-                f"{runtime.runtime} has operators that lists/schemas/com.microsoft.json lacks: "
-                f"{_names([(contrib, op) for op in extra])}; "
-                "remake it with tools/make_schema_table.py, then list them",
-                # Another runtime than the table's is the user's choice, not the lists' fault.
-                Severity.ERROR if runtime.is_the_tables else Severity.WARNING,
             )
 
     def kernels(self) -> Iterator[Finding]:
@@ -199,40 +185,6 @@ def _names(operators: Sequence[tuple[str, str]]) -> str:
     shown = [f"{d}::{o}" if d else o for d, o in operators[:_SHOWN]]
     more = len(operators) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeOperators:
-    """The contrib operators of the installed runtime.
-
-    Attributes:
-        runtime: The runtime in words.
-        is_the_tables: Whether it is the runtime that lists/schemas/com.microsoft.json came from.
-        float_capable: The com.microsoft operators that have a float32 port.
-    """
-
-    runtime: str
-    is_the_tables: bool
-    float_capable: frozenset[str]
-
-
-@cache
-def runtime_operators() -> RuntimeOperators | None:
-    """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
-    try:
-        name, operators = operator_schemas()
-    except (RuntimeMissingError, ImportError, OSError, AttributeError):
-        return None
-    capable = {s.name for s in operators if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
-    table = targets.DATA.joinpath("schemas", f"{schemas.CONTRIB_DOMAIN}.json")
-    made_from = json.loads(table.read_text("utf-8"))["runtime"]
-    return RuntimeOperators(name, name == made_from, frozenset(capable))
-
-
-def _has_float32(schema: Any) -> bool:
-    admitted = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    ports = [p.typeStr for p in (*schema.inputs, *schema.outputs)]
-    return any(t in FLOAT32_TYPES for port in ports for t in admitted.get(port, [port]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What onnx's checker gets of a model that is about to be written: all but its large weights.
 
-Those are graph inputs for it, those of Constants too, so that nothing of them is read. Of many
-nodes, one of each kind is given to its inference, and all of them to the rest of it.
+Those are graph inputs for it, those of Constants too, so that nothing of them is read. Types are
+not inferred of many nodes: they follow from the painting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import onnx
 from onnx import TensorProto
 
-from amp_rewrite.graph.io.checker import checker_fault, type_fault
+from amp_rewrite.graph.io.checker import checker_fault
 from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.proto.missing_shapes import long_constant
@@ -26,7 +26,7 @@ _READ = 1 << 8
 """Elements of the largest constants that the checker sees: shapes, axes and scales."""
 
 MANY_NODES = 2_000
-"""Of more nodes, inference of types takes more than 5 % of the time of `convert`."""
+"""Of more nodes types are not inferred: that takes more than 5 % of the time of `convert`."""
 
 
 class Nodes(NamedTuple):
@@ -58,7 +58,6 @@ def fault_of(
     nodes: Nodes,
     rest: onnx.GraphProto,
     weights: Iterable[Weight],
-    samples: onnx.GraphProto | None = None,
 ) -> str | None:
     """Return what the checker says against a model; None for nothing.
 
@@ -67,7 +66,6 @@ def fault_of(
         nodes: The nodes of that.
         rest: All else of it but its dense initializers.
         weights: Those.
-        samples: The nodes that inference of types is to be tried on, if not all.
     """
     more, fed = onnx.GraphProto(), {info.name for info in rest.input}
     content, infos = nodes.without_constants({info.name for info in rest.output})
@@ -87,22 +85,15 @@ def fault_of(
             held.raw_data = b"".join(block.tobytes() for block in weight.stream.blocks())
             more.initializer.append(held)
     graph = content + rest.SerializeToString() + more.SerializeToString()
-    fault = checker_fault(_model(header, graph), types=samples is None)
-    if fault is None and samples is not None:
-        _take_out_constants(samples)
-        return type_fault(_model(header, samples.SerializeToString()))
-    return fault
-
-
-def _model(header: bytes, graph: bytes) -> bytes:
-    return header + _GRAPH + varint(len(graph)) + graph
+    content = header + _GRAPH + varint(len(graph)) + graph
+    return checker_fault(content, types=nodes.total <= MANY_NODES)
 
 
 def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
     """Return the nodes of a graph as its message holds them."""
     content, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
     for message in nodes:
-        node = message.SerializeToString(deterministic=True)
+        node = message.SerializeToString()
         start = len(content)
         content += _NODE + varint(len(node)) + node
         count += 1
@@ -111,13 +102,3 @@ def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
             if info is not None:
                 constants.append((slice(start, len(content)), info))
     return Nodes(bytes(content), count, constants)
-
-
-def _take_out_constants(graph: onnx.GraphProto) -> None:
-    """Make graph inputs of what Constants of many elements make, in place."""
-    constants = [
-        (node, info) for node in graph.node if (info := long_constant(node, _READ)) is not None
-    ]
-    for node, info in constants:
-        graph.node.remove(node)
-        graph.input.append(info)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx.numpy_helper import from_array
@@ -38,8 +38,7 @@ Read = int | Added
 """What a node reads: a value of the model, or one that is added."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewNode:
+class NewNode(NamedTuple):
     """A node that is added.
 
     Attributes:

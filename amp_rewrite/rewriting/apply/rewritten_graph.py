@@ -19,8 +19,7 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.node_samples import NodeSamples
-from amp_rewrite.rewriting.apply.rewiring import Item, Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import NewNode, Read, Rewiring
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 
@@ -40,10 +39,11 @@ class RewrittenGraph:
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
         """Look up what concerns which node and value; nothing is copied yet."""
-        self._flat, self._type_graph, self._convert = flat, type_graph, convert
+        self._flat, self._convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
         self._attributes = retyped_attributes(flat, type_graph, plan)
+        self._casts: dict[int, NodeProto] = {}  # by the type that they cast to
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
 
@@ -76,26 +76,6 @@ class RewrittenGraph:
             elif item not in self._wiring.removed:
                 yield self._node(item, weights)
 
-    def samples(self, rest: GraphProto, weights: Sequence[Sequence[Weight]]) -> GraphProto | None:
-        """Return one node of each kind of the main graph (`NodeSamples.graph`).
-
-        None if there are graphs inside nodes, or values that are no tensors.
-
-        Args:
-            rest: The main graph without its nodes.
-            weights: Those that `nodes` was given.
-        """
-        if len(self._flat.bodies) > 1:
-            return None
-
-        def message_of(item: Item) -> NodeProto:
-            message = self._addition(item) if isinstance(item, str) else self._node(item, weights)
-            return message[0]
-
-        touched, retyped = self._touched, self._attributes
-        samples = NodeSamples(self._wiring, self._type_graph, touched, retyped)
-        return samples.graph(message_of, (*rest.value_info, *rest.output))
-
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
@@ -103,32 +83,47 @@ class RewrittenGraph:
         if isinstance(planned, PlannedWeight):
             tensor = with_data(self._convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
-        read = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
-        node = make_node(planned.op_type, read, [wiring.name(result)], name)
-        attributes = planned.attributes.items()  # make_node would sort them
-        node.attribute.extend(make_attribute(key, value) for key, value in attributes)
+        node = NodeProto()
+        node.CopyFrom(self._without_ends(planned))
+        node.name = name
+        node.input.extend([wiring.name(wiring.left_of(value)) for value in planned.inputs])
+        node.output.append(wiring.name(result))
         return node, [result]
 
+    def _without_ends(self, planned: NewNode) -> NodeProto:
+        """Return an added node without name, inputs and outputs: many Casts share one."""
+        to = planned.attributes.get("to", ABSENT)
+        node = self._casts.get(to)
+        if node is None:
+            node = NodeProto(op_type=planned.op_type)
+            attributes = planned.attributes.items()  # make_node would sort them
+            node.attribute.extend(make_attribute(key, value) for key, value in attributes)
+            if to != ABSENT:
+                self._casts[to] = node
+        return node
+
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
-        flat = self._flat
+        flat, wiring = self._flat, self._wiring
         outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
             return flat.nodes[node], outputs
-        outputs = [self._wiring.wide.get(value, value) for value in flat.outputs_of(node)]
+        outputs = [wiring.wide.get(value, value) for value in flat.outputs_of(node)]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
         slots = range(flat.input_start[node], flat.input_start[node + 1])
-        reads = [self._wiring.read(slot) for slot in slots]
-        del message.input[:], message.output[:]
-        message.input.extend("" if read == ABSENT else self._wiring.name(read) for read in reads)
-        message.output.extend(self._wiring.name(value) for value in outputs)
+        reads = [wiring.read(slot) for slot in slots]
+        message.input[:] = ["" if read == ABSENT else wiring.name(read) for read in reads]
+        names = [wiring.name(value) for value in outputs]
+        if names != [flat.value_names[value] for value in flat.outputs_of(node)]:
+            message.output[:] = names
         for entry in self._attributes.get(node, ()):
             set_attribute(message, entry)
-        weight = self._wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
+        weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
         if weight is not None:
             drop_attributes(message, ("value_float", "value_floats"))
             set_attribute(message, make_attribute("value", with_data(self._convert(weight))))
-        self._write_bodies(message, node, weights)
+        if flat.bodies_in(node):
+            self._write_bodies(message, node, weights)
         return message, outputs
 
     def _write_bodies(

@@ -27,7 +27,7 @@ from amp_rewrite.graph.io.model_files import (
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, serialized
+from amp_rewrite.rewriting.apply.checked import fault_of, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
 from amp_rewrite.rewriting.apply.rewritten_graph import (
     Made,
@@ -85,8 +85,7 @@ def save_rewritten(
         nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
         rest = graph.without_nodes(MAIN, outputs_read)
         if not plan.is_empty:
-            samples = graph.samples(rest, placed) if nodes.total > MANY_NODES else None
-            fault = fault_of(head, nodes, rest, placed[MAIN], samples)
+            fault = fault_of(head, nodes, rest, placed[MAIN])
             refuse_faults(fault, partial(_fault_of_source, flat), output)
         return _parts(head, nodes.content, rest, placed[MAIN])
 

@@ -353,8 +353,11 @@ def ends_in_ordering(
         value: What it reads of which that is asked: an attention orders its mask alone.
         ordering: The operators that order, besides those that contain a Softmax.
     """
-    if _op(graph, vertex) in _ATTENDING:
+    called = _op(graph, vertex)
+    if called in _ATTENDING:
         return value != ABSENT and enters_as_mask(graph, vertex, lambda v: v == value)
+    if called != "Exp" and called not in ordering and called not in _PASSED:
+        return False
     todo = Worklist(vertex)
     for current in todo:
         called, consumers = _op(graph, current), graph.successors(current)

@@ -152,7 +152,7 @@ class ValueFacts:
             self._leaves_range and called[:2] in adds_low and has(called, Trait.CONTRACTS)
             for called in flat.operators
         ]
-        for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+        for node in flat.nodes_calling(k for k, is_asked in enumerate(asked) if is_asked):
             inputs = flat.inputs_of(node)
             reached = self.outliers.partial_sum(*inputs[:2]) if len(inputs) > 1 else 0.0
             if reached >= low.overflow:
@@ -168,7 +168,7 @@ class ValueFacts:
         """
         flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
         asked = [self._leaves_range and called[:2] in squares_low for called in flat.operators]
-        for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+        for node in flat.nodes_calling(k for k, is_asked in enumerate(asked) if is_asked):
             inside = inner_sum(flat.called(node))
             terms = terms_of(flat, node, inside) if inside else flat.inputs_of(node)[:1]
             estimate = self.estimates.total(terms)
@@ -256,7 +256,7 @@ def _moved_constants(type_graph: TypeGraph) -> set[int]:
     graph, flat = type_graph, type_graph.flat
     moves = [operator(called) in _HANDING_ON for called in flat.operators]
     held: set[int] = set()
-    for node in [n for n, number in enumerate(flat.operator) if moves[number]]:
+    for node in flat.nodes_calling(k for k, handing_on in enumerate(moves) if handing_on):
         data = data_of(flat, node)
         if all(v in held or constant_tensor(graph, v) is not None for v in data):
             held.update(v for v in flat.outputs_of(node) if graph.is_float32(v))

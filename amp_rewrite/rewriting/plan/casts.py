@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,8 +64,7 @@ class Use:
         return f"{flat.node_names[self.node]}/in[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCast:
+class PlannedCast(NamedTuple):
     """One Cast, shared by every use of a value that wants the other type.
 
     Attributes:
@@ -258,9 +258,10 @@ class _Planner:
         # ABSENT, the last entry, neither wants the low type nor has it.
         wants, has = (np.append(mask, np.False_) for mask in (self.allowed, self.is_low))
         differs = (reads != ABSENT) & (wants[reads] != has[values])
+        casts = {*flat.nodes_of("Cast")}
         for slot in np.flatnonzero(differs).tolist():
             value, node = flat.inputs[slot], flat.reader(slot)
-            if self._casts_by_itself(node, value):
+            if node in casts and self._casts_by_itself(node, value):
                 continue
             use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
             uses_of.setdefault(value, []).append(use)
@@ -284,8 +285,8 @@ class _Planner:
         narrows.
         """
         flat, low = self.flat, tensor_type(self.context.low.number)
-        called, schema = flat.called(node), self.type_graph.ports_of(node).schema
-        if called[:2] != ("", "Cast") or schema is None:
+        schema = self.type_graph.ports_of(node).schema
+        if schema is None:
             return False
         if self.is_low[value]:
             return low in schema.variables.get("T1", frozenset())

@@ -71,12 +71,14 @@ def equal_ranks(
         allowed: A mask of the vertices that change their type to `context.low`.
         names: The names in use.
     """
+    flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
-    flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
+    if not flat.nodes_of("Transpose"):
+        return ()
     types = _TypesAfter(context.type_graph, context.low, allowed)
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
-    for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
+    for node in flat.nodes_calling(wanted):
         if len(flat.inputs_of(node)) < _OPERANDS or not flat.outputs_of(node):
             continue  # the file is wrong, and nothing is said of it here
         if not any(_is_reordered(types, node, index) for index in (0, 1)):

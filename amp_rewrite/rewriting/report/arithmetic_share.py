@@ -72,13 +72,12 @@ def _attention(called: Operator, shapes: Sequence[Shape | None], output: Shape |
 
 def compute_share(type_graph: TypeGraph, painting: Painting, listed: Collection[int]) -> float:
     """Return the share of the listed nodes' multiply-accumulates that becomes low, from 0 to 1."""
-    total = low = 0.0
-    for node in listed:
-        work = multiply_accumulates(type_graph.flat, node)
-        total += work
-        if any(painting.is_allow(v) for v in type_graph.vertices_of(node)):
-            low += work
-    return low / total if total else 0.0
+    is_low = [any(painting.is_allow(v) for v in type_graph.vertices_of(node)) for node in listed]
+    if not any(is_low) or all(is_low):
+        return float(any(is_low))  # without shapes, which may have to be inferred
+    work = [multiply_accumulates(type_graph.flat, node) for node in listed]
+    total = sum(work)
+    return sum(w for w, low in zip(work, is_low, strict=True) if low) / total if total else 0.0
 
 
 def _elements(shape: Sequence[int | None]) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.sizes import Sizes
@@ -74,11 +75,11 @@ def summarize(
     """Return the figures."""
     graph = context.type_graph
     is_constant = constant_nodes(graph.flat)
-    allow = np.unique(graph.node[context.on(ListName.ALLOW)])
+    allow = nodes_of(graph, context.on(ListName.ALLOW))
     moved = [cast_bytes(context, sizes, cast.value) for cast in plan.casts]
     return Summary(
-        nodes_converted=len(np.unique(graph.node[painting.allow])),
-        float_nodes=int(np.count_nonzero(~is_constant[np.unique(graph.node)])),
+        nodes_converted=len(nodes_of(graph, painting.allow)),
+        float_nodes=int(np.count_nonzero((np.diff(graph.first) > 0) & ~is_constant)),
         casts_added=sum(1 for c in plan.casts if c.existing == ABSENT),
         casts_removed=removed,
         compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
@@ -97,6 +98,13 @@ def _low_before(context: PaintContext) -> int:
         return 0
     sources = {*flat.nodes_of("Cast", "Constant")}
     return len({flat.producer[v] for v in low} - sources - {ABSENT})
+
+
+def nodes_of(graph: TypeGraph, vertices: Array) -> Array:
+    """Return the numbers of the nodes of the vertices in a mask, each once, in order."""
+    has_some = np.zeros(graph.flat.n_nodes, np.bool_)
+    has_some[graph.node[vertices]] = True
+    return np.flatnonzero(has_some)
 
 
 def constant_nodes(flat: FlatGraph) -> Array:

@@ -41,11 +41,6 @@ def import_state() -> Any:
     return importlib.import_module(f"{_NAME}.capi.onnxruntime_pybind11_state")
 
 
-def operator_schemas() -> tuple[str, list[Any]]:
-    """Return the name and version of the runtime, and the schemas of all its operators."""
-    return f"{_NAME} {import_runtime().__version__}", import_state().get_all_operator_schema()
-
-
 @contextmanager
 def one_line(what: str) -> Generator[None]:
     """Turn the errors of ONNX Runtime into a RunError."""

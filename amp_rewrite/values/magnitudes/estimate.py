@@ -379,7 +379,9 @@ def outliers_of_rows(rows: Array, *, factor: float = 1.0) -> LargeChannels | Non
     means, spreads = elements.mean(axis=0), elements.std(axis=0)
     peaks = np.abs(elements).max(axis=0)
     sizes = np.hypot(means, spreads)
-    places = np.flatnonzero(sizes > FACTOR * np.median(sizes))
+    ordered = np.sort(sizes)  # numpy's median imports masked arrays
+    median = (ordered[(length - 1) // 2] + ordered[length // 2]) / 2
+    places = np.flatnonzero(sizes > FACTOR * median)
     channels = zip(means[places], spreads[places], peaks[places], strict=True)
     large_channels = (Channel(float(m), float(s), float(p)) for m, s, p in channels)
     return largest_of(length, dict(zip(places.tolist(), large_channels, strict=True)))

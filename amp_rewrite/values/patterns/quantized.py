@@ -53,7 +53,7 @@ def quantized_groups(type_graph: TypeGraph) -> list[QuantizedGroup]:
     if not wanted:
         return []
     view = PlainView(type_graph)
-    outputs = [flat.outputs_of(n)[0] for n, o in enumerate(flat.operator) if o in wanted]
+    outputs = [flat.outputs_of(n)[0] for n in flat.nodes_calling(wanted)]
     nodes = {reader.node for value in outputs for reader in view.readers(value)}
     groups = (_group(view, node) for node in sorted(nodes))
     return [group for group in groups if group is not None]

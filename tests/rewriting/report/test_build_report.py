@@ -9,6 +9,7 @@ import pytest
 from rewrite_text import rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.report.explain import explain
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
@@ -142,3 +143,16 @@ def test_the_text_says_what_stays_float32_and_why(report: amp.Report) -> None:
     assert "5 of 11 float32 nodes now compute in float16" in text
     assert "deny-list" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_sizes_of_casts_follow_from_lengths_of_free_dimensions() -> None:
+    nodes = "h = MatMul(x, w) s = Softmax(h) l = Log(s) y = MatMul(l, w)"
+    result = rewritten(f"g (float[N,4] x) => (float[N,4] y) <{W}> {{ {nodes} }}")
+    assert result.report.summary.casts_of_unknown_size == result.report.n_casts > 0
+    summary = result.report_of_sizes({"N": 3}).summary
+    assert summary.casts_of_unknown_size == 0
+    assert summary.cast_bytes == result.report.n_casts * 3 * 4 * (4 + 2)
+    with pytest.raises(OptionError, match="found 'M'; expected 'N'"):
+        result.report_of_sizes({"M": 3})
+    with pytest.raises(OptionError, match="impossible length of 'N'; found -1"):
+        result.report_of_sizes({"N": -1})

@@ -63,7 +63,7 @@ def keep_long_sums(m: Match, ask: Ask) -> Kept:
     """Mark what adds up more terms than the low type can, or a number that is not known."""
     adds_low, flat = ask.context.adds_low, m.flat
     adding = [called[:2] in adds_low for called in flat.operators]
-    for node in [n for n, number in enumerate(flat.operator) if adding[number]]:
+    for node in flat.nodes_calling(k for k, adds in enumerate(adding) if adds):
         terms = count_terms(flat, node)
         limit = _limit(m, ask, node, terms)
         if terms is None or (terms > limit and not _is_balanced(m, ask, node, terms)):

@@ -148,8 +148,9 @@ class CastSearch:
         """Tell whether a cast costs the same on either side: one way in, one way out, one size."""
         graph, flat = self.type_graph, self.flat
         inputs = flat.inputs_of(graph.nodes[vertex])
-        ways = len(graph.predecessors(vertex)), len(graph.successors(vertex))
-        if len(inputs) != 1 or ways != (1, 1):
+        if len(inputs) != 1:
+            return False
+        if (len(graph.predecessors(vertex)), len(graph.successors(vertex))) != (1, 1):
             return False
         source, output = inputs[0], flat.outputs_of(graph.nodes[vertex])[0]
         if source == ABSENT or flat.is_output(output) or len(flat.uses(source)) != 1:
