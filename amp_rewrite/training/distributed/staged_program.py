@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
 from amp_rewrite.grad.builder.known import copy_of, input_of, maker
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.training.distributed.collective import Collective
-from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
-from amp_rewrite.training.graph.replicas import Groups, is_collective
+from amp_rewrite.runtimes.ort.device import HOST, Device
+from amp_rewrite.runtimes.ort.ort_values import copy_of as array_of
+from amp_rewrite.runtimes.ort.ort_values import shared_array, to_ort_value
+from amp_rewrite.training.distributed.collective import Array, Collective
+from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
 from amp_rewrite.training.session.compiled_program import Program, StateTensors
 from amp_rewrite.training.session.engine_stages import stage_runner
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
+
+_ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
 
 
 class Halfway:
@@ -50,11 +55,7 @@ class Halfway:
 
 
 class ShardedProgram(Program):
-    """A step in stages.
-
-    The sum of a bucket begins when the stage that computes it is done, and is waited for when a
-    later stage needs it.
-    """
+    """A step in stages; after each, all sums are made whose inputs are there."""
 
     def __init__(
         self,
@@ -64,7 +65,6 @@ class ShardedProgram(Program):
         *,
         device: Device,
         groups: Mapping[Groups, Collective],
-        bucket_bytes: int,
         halfway: Halfway,
         **options: Any,
     ) -> None:
@@ -76,26 +76,15 @@ class ShardedProgram(Program):
             RunError: ONNX Runtime cannot load a stage.
         """
         self.info = info
-        self._halfway = halfway
+        self._halfway, self._groups, self._device = halfway, groups, device
         model = clone(model)
-        isolate(model)
-        buckets = buckets_of(model.graph, bucket_bytes)
-        stages = stages_of(model, buckets)
-        self._memories = [
-            (HostMemory if b.fused else SingleMemory)(b, groups[b.groups], device) for b in buckets
+        _set_apart(model.graph)
+        self._levels = [*_levels(model.graph), []]
+        self._stages = [
+            stage_runner(stage, info, sets, {}, device=device, **options) if stage.leaves else None
+            for stage in _stages(model, self._levels)
         ]
-        targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
-        self._stages: list[Program | None] = []
-        for stage in stages:
-            own = {name: targets[name] for name in stage.leaves if name in targets}
-            self._stages.append(
-                stage_runner(stage, info, sets, own, device=device, **options)
-                if stage.leaves
-                else None
-            )
-        results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
-        wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
-        self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
+        self._buffers: dict[object, Array] = {}
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """See `Program`.
@@ -106,91 +95,113 @@ class ShardedProgram(Program):
                 failed after a sum had begun.
         """
         self._halfway.check()
-        done: set[int] = set()
-
-        def wait(indices: Sequence[int]) -> None:
-            for index in indices:
-                if index not in done:
-                    done.add(index)
-                    values.update(self._memories[index].finish())
-
-        begun = 0
+        begun = False
         try:
-            for index, stage in enumerate(self._stages):
-                wait(self._waits[index])
+            for stage, level in zip(self._stages, self._levels, strict=True):
                 if stage is not None:
                     stage.compute(current, feeds, values)
-                if index < len(self._memories):
-                    begun += 1
-                    self._memories[index].start(values)
-            wait(range(len(self._memories)))
+                begun |= bool(level)
+                self._exchange(level, values)
         except BaseException as error:
             if begun:
                 self._halfway.note(error)
             raise
 
+    def _exchange(self, level: Sequence[ir.Node], values: dict[str, Any]) -> None:
+        """Sum or gather over shards; values of one type that one group sums travel together."""
+        for key, nodes in groupby(level, _kind):
+            group, members = self._groups[key[1]], list(nodes)
+            given = [self._array(values[str(input_of(node, 0).name)]) for node in members]
+            made = (
+                self._sums(group, given, key)
+                if key[0] == SUM
+                else [np.concatenate(group.gather(np.ascontiguousarray(a))) for a in given]
+            )
+            for node, array in zip(members, made, strict=True):
+                values[str(node.outputs[0].name)] = to_ort_value(array, self._device)
 
-def isolate(model: ir.Model) -> None:
-    """Make sums independent of what is around them, in place.
+    def _array(self, value: Any) -> Array:
+        return shared_array(value) if value.device_name() == HOST.kind else array_of(value)
 
-    Their inputs, which the sums overwrite, are read by nothing else and computed by a node of a
-    stage: a sum of a sum gets a copy of it. Their outputs are none of the model.
-    """
-    graph = model.graph
+    def _sums(self, group: Collective, arrays: Sequence[Array], key: object) -> list[Array]:
+        """Return the sums of arrays of one type, parts of memory that the next step overwrites."""
+        dtype = arrays[0].dtype
+        step = _ALIGNMENT // dtype.itemsize
+        *starts, length = accumulate((-(-a.size // step) * step for a in arrays), initial=0)
+        whole = self._buffers.get(key)
+        if whole is None or whole.size != length:
+            whole = self._buffers[key] = _aligned(length, dtype)
+        parts = [
+            whole[start : start + array.size].reshape(array.shape)
+            for start, array in zip(starts, arrays, strict=True)
+        ]
+        for part, array in zip(parts, arrays, strict=True):
+            part[...] = array
+        group.sum(whole)
+        return parts
+
+
+def _kind(node: ir.Node) -> tuple[str, Groups, str]:
+    return node.op_type, groups_of(node), str(node.outputs[0].dtype)
+
+
+def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros that begin at a multiple of _ALIGNMENT bytes."""
+    size = length * dtype.itemsize
+    room = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype)
+
+
+def _set_apart(graph: ir.Graph) -> None:
+    """Let nodes compute what sums read, and what the graph gives out of them, in place."""
     for node in [n for n in graph if is_collective(n)]:
-        _hide(graph, node.outputs[0])
-        value = input_of(node, 0)
-        if not _is_free(value):
-            own = copy_of(value, f"{node.outputs[0].name}:own", node=f"{node.name}/copy")
+        value, result = input_of(node, 0), node.outputs[0]
+        if value.producer() is None:
+            own = copy_of(value, f"{result.name}:own", node=f"{node.name}/copy")
             graph.insert_before(node, maker(own))
             node.replace_input_with(0, own)
+        if result.is_graph_output():
+            new = copy_of(result, str(result.name), node=f"{result.name}/output")
+            result.name = f"{result.name}:sum"
+            graph.append(maker(new))
+            graph.outputs[:] = [new if v is result else v for v in graph.outputs]
 
 
-def _is_free(value: ir.Value) -> bool:
-    """Return whether a stage computes a value for one node alone."""
-    node = value.producer()
-    if node is None or is_collective(node):
-        return False
-    return len(value.uses()) == 1 and not value.is_graph_output()
+def _levels(graph: ir.Graph) -> list[list[ir.Node]]:
+    """Return the sums and gathers that need no other one, those that need these, and so on.
 
-
-def _hide(graph: ir.Graph, value: ir.Value) -> None:
-    """If a value is an output of the graph, let a copy of it be that."""
-    if not value.is_graph_output():
-        return
-    new = copy_of(value, str(value.name), node=f"{value.name}/output")
-    value.name = f"{value.name}:sum"
-    graph.append(maker(new))
-    graph.outputs[:] = [new if v is value else v for v in graph.outputs]
-
-
-def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
-    """Return a stage per bucket, which ends with the bucket's inputs, and the last one.
-
-    `isolate` has been called, and types are known.
+    The order within a level is the same on all shards, whatever else they compute.
     """
+    level_of: dict[ir.Value, int] = {}
+    levels: dict[int, list[ir.Node]] = {}
+    for node in graph:
+        level = max((level_of.get(v, 0) for v in inputs_of(node)), default=0)
+        if is_collective(node):
+            levels.setdefault(level, []).append(node)
+            level += 1
+        level_of.update(dict.fromkeys(node.outputs, level))
+    return [
+        sorted(nodes, key=lambda n: (_kind(n), str(n.outputs[0].name)))
+        for _, nodes in sorted(levels.items())
+    ]
+
+
+def _stages(model: ir.Model, levels: Sequence[Sequence[ir.Node]]) -> Iterator[Stage]:
+    """Yield what each level of sums needs and no earlier one needed, and then the rest."""
     values = [v for node in model.graph for v in node.outputs]
     declare_types(model, values)
-    parts = _parts(model.graph, buckets)
+    left = {*model.graph}.difference(*levels)
+    parts: list[set[ir.Node]] = []
+    for level in levels[:-1]:
+        parts.append(ancestors([input_of(node, 0) for node in level], within=left))
+        left -= parts[-1]
+    parts.append(left)
     home = {v: number for number, part in enumerate(parts) for node in part for v in node.outputs}
     read = [{v for node in part for v in inputs_of(node)} for part in parts]
-    sums = [node for bucket in buckets for node in bucket.nodes]
-    always = {v for node in sums for v in (*node.inputs, *node.outputs)} | {*model.graph.outputs}
-    stages: list[Stage] = []
+    always = {input_of(node, 0) for level in levels for node in level} | {*model.graph.outputs}
     for number in range(len(parts)):
         wanted = always.union(*read[number + 1 :])
         enters = [v for v in values if v in read[number] and home.get(v) != number]
         leaves = [v for v in values if v in wanted and home.get(v) == number]
-        stages.append(stage_of(model, enters, leaves))
-    return stages
-
-
-def _parts(graph: ir.Graph, buckets: Sequence[Bucket]) -> list[set[ir.Node]]:
-    """Return the nodes of each stage: what a bucket needs that no bucket before it did."""
-    left = {*graph}.difference(*(bucket.nodes for bucket in buckets))
-    parts: list[set[ir.Node]] = []
-    for bucket in buckets:
-        wanted = [v for node in bucket.nodes for v in node.inputs if v is not None]
-        parts.append(ancestors(wanted, within=left))
-        left -= parts[-1]
-    return [*parts, left]
+        yield stage_of(model, enters, leaves)
