@@ -35,7 +35,7 @@ from shard_models import (
 
 import amp_rewrite as amp
 from amp_rewrite.training.distributed.collective import gather_text
-from amp_rewrite.training.distributed.staged_program import ShardedProgram
+from amp_rewrite.training.distributed.staged_program import _Bucket
 
 STEPS, BATCH = 40, 64
 
@@ -243,17 +243,17 @@ def accumulated(shards, folder):
 @contextlib.contextmanager
 def counted_sums():
     """Yield a list that grows by the names of the values that are summed."""
-    known, sums = ShardedProgram._exchange, []
+    known, sums = _Bucket.exchange, []
 
-    def exchange(self, level, values):
-        sums.extend(node.outputs[0].name for node in level)
-        known(self, level, values)
+    def exchange(self, group, values):
+        sums.extend(self.results)
+        known(self, group, values)
 
-    ShardedProgram._exchange = exchange
+    _Bucket.exchange = exchange
     try:
         yield sums
     finally:
-        ShardedProgram._exchange = known
+        _Bucket.exchange = known
 
 
 def dropout(shards, folder):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.grad.builder.known import copy_of, input_of, maker
+from amp_rewrite.grad.builder.known import copy_of, dims, input_of, maker
+from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of as array_of
-from amp_rewrite.runtimes.ort.ort_values import shared_array, to_ort_value
+from amp_rewrite.runtimes.ort.ort_values import to_ort_value
 from amp_rewrite.training.distributed.collective import Array, Collective
 from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
 from amp_rewrite.training.session.compiled_program import Program, StateTensors
@@ -79,12 +81,17 @@ class ShardedProgram(Program):
         self._halfway, self._groups, self._device = halfway, groups, device
         model = clone(model)
         _set_apart(model.graph)
-        self._levels = [*_levels(model.graph), []]
-        self._stages = [
-            stage_runner(stage, info, sets, {}, device=device, **options) if stage.leaves else None
-            for stage in _stages(model, self._levels)
-        ]
-        self._buffers: dict[object, Array] = {}
+        levels = _levels(model.graph)
+        self._levels = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
+        targets = {n: v for level in self._levels for bucket in level for n, v in bucket.targets()}
+        self._stages: list[Program | None] = []
+        for stage in _stages(model, levels):
+            own = {name: targets[name] for name in stage.leaves if name in targets}
+            self._stages.append(
+                stage_runner(stage, info, sets, own, device=device, **options)
+                if stage.leaves
+                else None
+            )
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """See `Program`.
@@ -100,45 +107,63 @@ class ShardedProgram(Program):
             for stage, level in zip(self._stages, self._levels, strict=True):
                 if stage is not None:
                     stage.compute(current, feeds, values)
-                begun |= bool(level)
-                self._exchange(level, values)
+                for bucket in level:
+                    begun = True
+                    bucket.exchange(self._groups[bucket.groups], values)
         except BaseException as error:
             if begun:
                 self._halfway.note(error)
             raise
 
-    def _exchange(self, level: Sequence[ir.Node], values: dict[str, Any]) -> None:
-        """Sum or gather over shards; values of one type that one group sums travel together."""
-        for key, nodes in groupby(level, _kind):
-            group, members = self._groups[key[1]], list(nodes)
-            given = [self._array(values[str(input_of(node, 0).name)]) for node in members]
-            made = (
-                self._sums(group, given, key)
-                if key[0] == SUM
-                else [np.concatenate(group.gather(np.ascontiguousarray(a))) for a in given]
-            )
-            for node, array in zip(members, made, strict=True):
-                values[str(node.outputs[0].name)] = to_ort_value(array, self._device)
 
-    def _array(self, value: Any) -> Array:
-        return shared_array(value) if value.device_name() == HOST.kind else array_of(value)
+class _Bucket:
+    """Sums, or gathers, of one type over the same groups, which travel together.
 
-    def _sums(self, group: Collective, arrays: Sequence[Array], key: object) -> list[Array]:
-        """Return the sums of arrays of one type, parts of memory that the next step overwrites."""
-        dtype = arrays[0].dtype
-        step = _ALIGNMENT // dtype.itemsize
-        *starts, length = accumulate((-(-a.size // step) * step for a in arrays), initial=0)
-        whole = self._buffers.get(key)
-        if whole is None or whole.size != length:
-            whole = self._buffers[key] = _aligned(length, dtype)
-        parts = [
-            whole[start : start + array.size].reshape(array.shape)
-            for start, array in zip(starts, arrays, strict=True)
-        ]
-        for part, array in zip(parts, arrays, strict=True):
-            part[...] = array
-        group.sum(whole)
-        return parts
+    Where the runtime computes on the host and shapes are known, it writes what is summed into the
+    memory that travels, and reads the sums there.
+    """
+
+    def __init__(self, nodes: Sequence[ir.Node], device: Device) -> None:
+        """Allocate that memory."""
+        self.groups, self._device = groups_of(nodes[0]), device
+        self._sums = nodes[0].op_type == SUM
+        self._sources = [str(input_of(node, 0).name) for node in nodes]
+        self.results = [str(node.outputs[0].name) for node in nodes]
+        self._whole: Array | None = None
+        self._parts: list[Any] = []
+        shapes = [static(dims(node.outputs[0])) for node in nodes]
+        known = [shape for shape in shapes if shape is not None]
+        dtype = nodes[0].outputs[0].dtype
+        if self._sums and device.is_host and len(known) == len(nodes) and dtype is not None:
+            kind = dtype.numpy()
+            step = _ALIGNMENT // kind.itemsize
+            *starts, length = accumulate((-(-prod(s) // step) * step for s in known), initial=0)
+            self._whole = whole = _aligned(length, kind)
+            parts = [whole[i : i + prod(s)].reshape(s) for i, s in zip(starts, known, strict=True)]
+            self._parts = [to_ort_value(part, HOST) for part in parts]
+
+    def targets(self) -> Iterable[tuple[str, Any]]:
+        """Return value to sum and OrtValue that the runtime shall write it to, in pairs."""
+        return zip(self._sources, self._parts, strict=bool(self._parts))
+
+    def exchange(self, group: Collective, values: dict[str, Any]) -> None:
+        """Sum or gather `values`, and put the results there."""
+        if self._whole is not None:
+            group.sum(self._whole)
+            values.update(zip(self.results, self._parts, strict=True))
+            return
+        given = [array_of(values[name]) for name in self._sources]
+        if self._sums:
+            whole = np.concatenate([array.reshape(-1) for array in given])
+            group.sum(whole)
+            parts = np.split(whole, np.cumsum([array.size for array in given])[:-1])
+            made = [part.reshape(a.shape) for part, a in zip(parts, given, strict=True)]
+        else:
+            made = [np.concatenate(group.gather(array)) for array in given]
+        values.update(
+            (name, to_ort_value(array, self._device))
+            for name, array in zip(self.results, made, strict=True)
+        )
 
 
 def _kind(node: ir.Node) -> tuple[str, Groups, str]:
@@ -157,7 +182,13 @@ def _set_apart(graph: ir.Graph) -> None:
     """Let nodes compute what sums read, and what the graph gives out of them, in place."""
     for node in [n for n in graph if is_collective(n)]:
         value, result = input_of(node, 0), node.outputs[0]
-        if value.producer() is None:
+        node_before = value.producer()
+        if (
+            node_before is None
+            or is_collective(node_before)
+            or len(value.uses()) > 1
+            or value.is_graph_output()
+        ):  # the sum takes its place in memory
             own = copy_of(value, f"{result.name}:own", node=f"{node.name}/copy")
             graph.insert_before(node, maker(own))
             node.replace_input_with(0, own)
@@ -168,10 +199,10 @@ def _set_apart(graph: ir.Graph) -> None:
             graph.outputs[:] = [new if v is result else v for v in graph.outputs]
 
 
-def _levels(graph: ir.Graph) -> list[list[ir.Node]]:
+def _levels(graph: ir.Graph) -> list[list[list[ir.Node]]]:
     """Return the sums and gathers that need no other one, those that need these, and so on.
 
-    The order within a level is the same on all shards, whatever else they compute.
+    In each level those of a kind are together, and the order is the same on all shards.
     """
     level_of: dict[ir.Value, int] = {}
     levels: dict[int, list[ir.Node]] = {}
@@ -181,25 +212,27 @@ def _levels(graph: ir.Graph) -> list[list[ir.Node]]:
             levels.setdefault(level, []).append(node)
             level += 1
         level_of.update(dict.fromkeys(node.outputs, level))
-    return [
-        sorted(nodes, key=lambda n: (_kind(n), str(n.outputs[0].name)))
-        for _, nodes in sorted(levels.items())
+    in_order = [
+        sorted(levels[level], key=lambda n: (_kind(n), str(n.outputs[0].name)))
+        for level in sorted(levels)
     ]
+    return [[list(nodes) for _, nodes in groupby(level, _kind)] for level in in_order]
 
 
-def _stages(model: ir.Model, levels: Sequence[Sequence[ir.Node]]) -> Iterator[Stage]:
+def _stages(model: ir.Model, levels: Sequence[Sequence[Sequence[ir.Node]]]) -> Iterator[Stage]:
     """Yield what each level of sums needs and no earlier one needed, and then the rest."""
     values = [v for node in model.graph for v in node.outputs]
     declare_types(model, values)
-    left = {*model.graph}.difference(*levels)
+    sums = [{node for nodes in level for node in nodes} for level in levels]
+    left = {*model.graph}.difference(*sums)
     parts: list[set[ir.Node]] = []
-    for level in levels[:-1]:
+    for level in sums:
         parts.append(ancestors([input_of(node, 0) for node in level], within=left))
         left -= parts[-1]
     parts.append(left)
     home = {v: number for number, part in enumerate(parts) for node in part for v in node.outputs}
     read = [{v for node in part for v in inputs_of(node)} for part in parts]
-    always = {input_of(node, 0) for level in levels for node in level} | {*model.graph.outputs}
+    always = {input_of(node, 0) for level in sums for node in level} | {*model.graph.outputs}
     for number in range(len(parts)):
         wanted = always.union(*read[number + 1 :])
         enters = [v for v in values if v in read[number] and home.get(v) != number]
