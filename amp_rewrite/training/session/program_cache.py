@@ -31,7 +31,6 @@ from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
-from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -117,8 +116,6 @@ class ProgramCache:
                 resolve(model)
             if self._lowers or trains:  # ONNX Runtime's kernel for a CPU writes over statistics
                 spell_out_batch_norms(model)
-            if self._lowers:
-                lower_missing(model, self._target)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)
             sets = self._averaged_sets() if averaged else self._sets
