@@ -111,9 +111,28 @@ def resolve(model: ir.Model, shards: int = 1) -> None:
         if node.op_type == COUNT:
             groups = groups_of(node)
             count = len(groups[0]) if groups and shards > 1 else shards
+            if count == 1:
+                _remove_products(model.graph, node)
             _replace(model.graph, node, _number(model.graph, count))
         elif shards == 1:
             _replace(model.graph, node, input_of(node, 0))
+
+
+def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove what multiplies by the reciprocal of 1.
+
+    ONNX Runtime's own removal breaks some graphs (1.31: "Node input is not a graph input,
+    initializer, or output of a previous node").
+    """
+    for use in list(node.outputs[0].uses()):
+        if use.node.op_type != "Reciprocal":
+            continue
+        share = use.node.outputs[0]
+        for product in [u.node for u in share.uses() if u.node.op_type == "Mul"]:
+            left, right = product.inputs
+            other = left if right is share else right
+            if other is not None and product.graph is graph:
+                _replace(graph, product, other)
 
 
 def _number(graph: ir.Graph, number: int) -> ir.Value:
