@@ -15,11 +15,8 @@ from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
 from amp_rewrite.training.session.input_checks import (
-    ALLOW,
     batches_normalized,
-    check_finite,
     check_range,
-    check_treatment,
     index_ranges,
     on_host,
     refuse_one,
@@ -46,9 +43,8 @@ def as_feeds(given: Feeds) -> Feeds:
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
-    def __init__(self, graph: ir.Graph, names: tuple[str, ...], non_finite: str = ALLOW) -> None:
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...]) -> None:
         """Read the declarations of the data inputs of a step, and what its operators admit."""
-        self._refuses = check_treatment(non_finite)
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}
@@ -112,20 +108,15 @@ class Inputs:
         """Refuse tensors in host memory with numbers that the step can do nothing useful with.
 
         Raises:
-            FeedError: A class or a row does not exist, or a number is not finite and refused.
+            FeedError: A class or a row does not exist.
         """
         for name, tensor in tensors.items():
             ranges = self._ranges.get(name, ())
-            elsewhere = is_ort_value(tensor) and tensor.device_name() != HOST.kind
-            if elsewhere or not (ranges or self._refuses):
+            if is_ort_value(tensor) and tensor.device_name() != HOST.kind:
                 continue
-            array = on_host(tensor)
-            if not array.size:
-                continue
-            for limits in ranges:
+            array = on_host(tensor) if ranges else np.empty(0)
+            for limits in ranges if array.size else ():
                 check_range(name, array, limits)
-            if self._refuses:
-                check_finite(name, array)
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""

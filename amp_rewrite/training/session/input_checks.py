@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.errors import FeedError
 from amp_rewrite.grad.builder.known import dims, symbolic_dims
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has
@@ -95,17 +93,6 @@ def batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
 
 Array = np.ndarray[Any, Any]
 
-ALLOW, REFUSE = "allow", "refuse"
-NON_FINITE = (ALLOW, REFUSE)
-"""What a session does with numbers that are not finite."""
-
-
-def check_treatment(non_finite: object) -> bool:
-    """Return whether numbers that are not finite are refused, from one of NON_FINITE."""
-    refused = partial(OptionError, where="non_finite")
-    what = "treatment of numbers that are not finite"
-    return arguments.one_of(what, non_finite, NON_FINITE, error=refused) == REFUSE
-
 
 def refuse_one(lengths: Mapping[str, int], normalized: Mapping[str, str]) -> None:
     """Refuse a batch of one example where the step normalizes over the batch alone."""
@@ -169,20 +156,6 @@ def check_range(name: str, array: Array, limits: IndexRange) -> None:
         expected=f"integers from {limits.low}{top}{other}",
         remedy=remedy if limits.what == "class" else "feed numbers of rows of the table",
     )
-
-
-def check_finite(name: str, array: Array) -> None:
-    """Refuse numbers that are not finite."""
-    if not _is_floating(array):
-        return
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        raise FeedError(
-            f"the feed {name!r} holds a number that is not finite",
-            found=_first(array, wrong),
-            expected="finite numbers",
-            remedy="leave such examples out, or allow them by non_finite='allow'",
-        )
 
 
 def _first(array: Array, wrong: Array) -> str:
