@@ -1,7 +1,7 @@
 """Training on several shards: CrossShardOptimizer, and the engines that sum over shards."""
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Collective, ShardOptions
+from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
 from amp_rewrite.training.distributed.shards import Shards, mpi, shard_context, started, torch
 from amp_rewrite.training.wrappers import register_wrappers
@@ -12,7 +12,6 @@ __all__ = [
     "Collective",
     "CrossShardOptimizer",
     "ShardError",
-    "ShardOptions",
     "Shards",
     "mpi",
     "shard_context",

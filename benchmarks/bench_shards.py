@@ -42,32 +42,17 @@ class Watched:
 
     def __init__(self, inner: Any) -> None:
         """Watch an engine."""
-        self.inner, self.blocked, self.pending = inner, 0.0, None
+        self.inner, self.blocked = inner, 0.0
 
     def __getattr__(self, name: str) -> Any:
         """Return a member of the engine."""
         return getattr(self.inner, name)
 
-    def start_sum(self, buffer: Any) -> Any:
-        """Begin a sum."""
+    def sum(self, buffer: Any) -> None:
+        """Sum a buffer."""
         start = time.perf_counter()
-        pending = self.inner.start_sum(buffer)
+        self.inner.sum(buffer)
         self.blocked += time.perf_counter() - start
-        return Pending(self, pending)
-
-
-class Pending:
-    """A sum that has begun."""
-
-    def __init__(self, watched: Watched, pending: Any) -> None:
-        """Watch it."""
-        self.watched, self.pending = watched, pending
-
-    def wait(self) -> None:
-        """Wait for it."""
-        start = time.perf_counter()
-        self.pending.wait()
-        self.watched.blocked += time.perf_counter() - start
 
 
 def train_op(name: str) -> tuple[Any, dict[str, Any], int]:
@@ -112,7 +97,7 @@ def together(name: str, steps: int) -> dict[str, float]:
     op, batch, size = train_op(name)
     with amp.distributed.mpi() as shards:
         watched = Watched(shards.collective)
-        own = amp.distributed.Shards(watched, shards.options)  # pyright: ignore[reportArgumentType] it has the members
+        own = amp.distributed.Shards(watched)  # pyright: ignore[reportArgumentType] it has the members
         part = shards.part(batch)
         with amp.TrainingSession(op, shards=own) as session:
             found: list[tuple[float, float]] = []
@@ -137,7 +122,7 @@ def sums(repeats: int) -> dict[str, float]:
             for _ in range(repeats):
                 shards.collective.gather(np.zeros(1))  # all begin together
                 start = time.perf_counter()
-                shards.collective.start_sum(buffer).wait()
+                shards.collective.sum(buffer)
                 times.append(time.perf_counter() - start)
             found[str(size)] = min(times)
     return found if shards.is_first else {}

@@ -36,7 +36,7 @@ FLAGS: Mapping[str, str] = {
     "--no-strict": "in Python, session.restore(path, strict=False) takes what fits",
     "--no-train-dropout": "leave it out: Dropout is applied behind frozen weights too",
     "--no-train-statistics": "in Python, amp.freeze(model, names, train_statistics=False) does so",
-    "--non-finite": 'in Python, TrainingSession(step, non_finite="refuse") finds the first one',
+    "--non-finite": "in Python, np.argwhere(~np.isfinite(x)) finds such numbers in data",
     "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
     "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
     "--recompute": "--accumulate makes an update of several smaller batches",

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.metadata_keys import ORDER_KEY, PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -66,7 +66,7 @@ def check_marks(metadata: Mapping[str, str], where: str) -> None:
     """Refuse a node whose metadata say what no step says.
 
     Raises:
-        GraphError: There is no such part, or its number among the sums is none.
+        GraphError: There is no such part.
     """
     part = metadata.get(PART_KEY, Part.LOSS)
     if part not in _PARTS:
@@ -76,14 +76,6 @@ def check_marks(metadata: Mapping[str, str], where: str) -> None:
             found=repr(part),
             expected=" or ".join(Part),
             remedy="build the step again, or with this version",
-        )
-    order = metadata.get(ORDER_KEY, "0")
-    if not order.isdecimal():
-        raise GraphError(
-            f"the metadata {ORDER_KEY!r} are not a number",
-            where=where,
-            found=repr(order),
-            remedy="build the step again",
         )
 
 

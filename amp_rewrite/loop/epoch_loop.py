@@ -29,7 +29,7 @@ from amp_rewrite.training.step.step_info import LOSS
 
 _SKIPS = 20
 """Skipped steps in a row at the lowest loss scale that end training, if the scale says nothing."""
-_LEAVE_OUT = "leave such examples out; a session with non_finite='refuse' finds the first one"
+_LEAVE_OUT = "leave such examples out: np.argwhere(~np.isfinite(x)) finds them"
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:

@@ -26,7 +26,7 @@ from twin import Twin
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
-from amp_rewrite.distributed import ShardOptions, Shards, shard_context
+from amp_rewrite.distributed import Shards, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.optimizers import GradientDescent, IndexedSlices, Momentum, Optimizer
 from amp_rewrite.training.global_state import global_state
@@ -899,7 +899,7 @@ def on_two(make: Callable[[], Optimizer], feeds: Any = FEEDS, **options: Any) ->
     """Return states and fetches of a step on two shards with equal data."""
     with shard_context():
         op = make().minimize(loss_of(), **options)
-    with amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session:
+    with amp.TrainingSession(op, shards=Shards(Twin())) as session:
         out = session.run(feeds, ["loss", *(n for n in ("grads_finite",) if n in op.fetches)])
         return {**{k: v.tolist() for k, v in session.state_dict().items()}, **out}
 

@@ -35,7 +35,7 @@ from shard_models import (
 
 import amp_rewrite as amp
 from amp_rewrite.training.distributed.collective import gather_text
-from amp_rewrite.training.distributed.memory import HostMemory
+from amp_rewrite.training.distributed.staged_program import _Bucket
 
 STEPS, BATCH = 40, 64
 
@@ -243,33 +243,17 @@ def accumulated(shards, folder):
 @contextlib.contextmanager
 def counted_sums():
     """Yield a list that grows by the names of the values that are summed."""
-    known, sums = HostMemory.start, []
+    known, sums = _Bucket.exchange, []
 
-    def start(self, values):
-        sums.extend(self._sources)
-        known(self, values)
+    def exchange(self, group, values):
+        sums.extend(self.results)
+        known(self, group, values)
 
-    HostMemory.start = start
+    _Bucket.exchange = exchange
     try:
         yield sums
     finally:
-        HostMemory.start = known
-
-
-def buckets(shards, folder):
-    """The same step with other buckets."""
-    found = {}
-    for size in (1, 4096, 25 << 20):
-        other = amp.distributed.Shards(
-            shards.collective, amp.distributed.ShardOptions(bucket_bytes=size)
-        )
-        with amp.TrainingSession(
-            cross(momentum()).minimize(amp.value(loaded(plain_cnn()), "loss")), shards=other
-        ) as session:
-            for batch in list(shards.data(all_digits()).epoch(BATCH))[:3]:
-                session.run(batch)
-            found[str(size)] = digest(session)
-    return found
+        _Bucket.exchange = known
 
 
 def dropout(shards, folder):
@@ -315,17 +299,13 @@ def fetches(shards, folder):
     gradients = ["gradient/Gemm_1", "loss"]
     found = {}
     for name, own in {"like": ["loss"], "none": [], "local": gradients}.items():
-        for size in (1, 1 << 20):
-            other = amp.distributed.Shards(
-                shards.collective, amp.distributed.ShardOptions(bucket_bytes=size)
-            )
-            loss = amp.value(loaded(TWO_LAYERS), "loss")
-            op = cross(amp.optimizers.GradientDescent(0.01)).minimize(loss)
-            with amp.TrainingSession(op, shards=other) as session:
-                session.run(own_batch(shards), own if shards.rank else ["loss"])
-                out = session.run(own_batch(shards), own if shards.rank else ["loss"])
-                found[f"{name} {size}"] = digest(session)
-                assert sorted(out) == sorted(own if shards.rank else ["loss"])
+        loss = amp.value(loaded(TWO_LAYERS), "loss")
+        op = cross(amp.optimizers.GradientDescent(0.01)).minimize(loss)
+        with amp.TrainingSession(op) as session:
+            session.run(own_batch(shards), own if shards.rank else ["loss"])
+            out = session.run(own_batch(shards), own if shards.rank else ["loss"])
+            found[name] = digest(session)
+            assert sorted(out) == sorted(own if shards.rank else ["loss"])
     return found
 
 
@@ -355,17 +335,13 @@ def errors(shards, folder):
         except amp.AmpError as error:
             found[name] = f"{type(error).__name__}: {error}"
 
-    def session(text, wrap=cross, explicit=None, options=None):
+    def session(text, wrap=cross, explicit=None):
         op = wrap(momentum()).minimize(amp.value(loaded(text), "loss"))
-        if options is not None:
-            explicit = amp.distributed.Shards(shards.collective, options)
         return amp.TrainingSession(op, shards=explicit)
 
-    options = amp.distributed.ShardOptions
     attempt("shapes", lambda: session(LINEAR if first else narrow))
     attempt("operators", lambda: session(LINEAR if first else relu))
     attempt("optimizers", lambda: session(LINEAR, cross if first else lambda o: cross(scaled(o))))
-    attempt("options", lambda: session(LINEAR, options=options(100 if first else 200)))
     attempt("no sums", lambda: session(LINEAR, lambda o: o, explicit=shards))
     attempt("division", lambda: shards.part({"x": np.zeros((3, 2))}))
     attempt("batch", lambda: list(shards.data({"x": np.zeros((9, 2))}).epoch(3)))

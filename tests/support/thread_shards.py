@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from amp_rewrite.training.distributed.collective import Array, ShardOptions
+from amp_rewrite.training.distributed.collective import Array
 from amp_rewrite.training.distributed.shards import Shards
 
 Result = TypeVar("Result")
@@ -36,13 +36,6 @@ class Meeting:
         return found
 
 
-class Done:
-    """A collective that ended when it began."""
-
-    def wait(self) -> None:
-        """Do nothing."""
-
-
 class ThreadCollective:
     """A thread's part in a meeting; see `amp_rewrite.distributed.collective.Collective`."""
 
@@ -51,12 +44,11 @@ class ThreadCollective:
         self._meeting, self.rank = meeting, rank
         self.size = self.local_size = meeting.size
 
-    def start_sum(self, buffer: Any) -> Done:
+    def sum(self, buffer: Any) -> None:
         """Add in the order of the shards, so that the bits are the same on each."""
         given = self._meeting.exchange(self.rank, buffer)
         with np.errstate(over="ignore", invalid="ignore"):  # infinities are summed, too
             np.copyto(buffer, sum(given[1:], given[0]))
-        return Done()
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
@@ -85,7 +77,7 @@ def on_threads(size: int, program: Callable[[Shards], Result]) -> list[Result]:
     meeting = Meeting(size)
 
     def run(rank: int) -> Result:
-        with Shards(ThreadCollective(meeting, rank), ShardOptions()) as shards:
+        with Shards(ThreadCollective(meeting, rank)) as shards:
             return program(shards)
 
     with ThreadPoolExecutor(size) as pool:

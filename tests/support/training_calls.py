@@ -115,7 +115,7 @@ class Alone(distributed.Collective):
 
     rank, size, local_size = 0, 1, 1
 
-    def start_sum(self, buffer: Any) -> Any:
+    def sum(self, buffer: Any) -> None:
         raise NotImplementedError
 
     def gather(self, array: Any) -> list[Any]:
@@ -135,7 +135,7 @@ class Alone(distributed.Collective):
 
 
 def shards() -> distributed.Shards:
-    return distributed.Shards(Alone(), distributed.ShardOptions())
+    return distributed.Shards(Alone())
 
 
 def sharded() -> Any:
@@ -235,7 +235,6 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
     "sharded apply_gradients": lambda: (sharder().apply_gradients, {"grads_and_vars": pairs()}),
     "sharded reduce_gradients": lambda: (sharder().reduce_gradients, {"grads_and_vars": pairs()}),
     "sharded get_gradients": lambda: (sharder().get_gradients, {"loss": loss(), "params": ["w"]}),
-    "ShardOptions": lambda: (distributed.ShardOptions, {}),
     "shard_context": lambda: (distributed.shard_context, {}),
     "started": lambda: (distributed.started, {"engine": "threads"}),
 }  # fmt: skip

@@ -3,13 +3,6 @@
 import numpy as np
 
 
-class Done:
-    """A sum that is there already."""
-
-    def wait(self):
-        """Return at once."""
-
-
 class Twin:
     """See the module; a sum is twice the own value, exactly."""
 
@@ -18,10 +11,9 @@ class Twin:
     def __init__(self):
         self.sums = []
 
-    def start_sum(self, buffer):
+    def sum(self, buffer):
         self.sums.append(buffer)
         buffer += buffer
-        return Done()
 
     def gather(self, array):
         return [array, array]

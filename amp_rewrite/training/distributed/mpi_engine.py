@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, Pending, Request, as_bytes
+from amp_rewrite.training.distributed.collective import Array, as_bytes
 
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where Open MPI, and MPICH and its kin, say how many processes they have started."""
@@ -76,26 +76,25 @@ class MpiCollective:
         self.local_size = int(local.size)
         local.Free()
 
-    def start_sum(self, buffer: Array) -> Pending:
+    def sum(self, buffer: Array) -> None:
         """See `Collective`."""
-        request = self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM)
-        return Request(self.finish, request, buffer)
+        self._finish(self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM))
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
         array = np.ascontiguousarray(array)
         sizes = np.zeros(self.size, np.int64)
-        self.finish(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
+        self._finish(self._apart.Iallgather(np.array([array.nbytes], np.int64), sizes))
         whole = np.empty(int(sizes.sum()), np.uint8)
         ends = np.cumsum(sizes)
         where = [whole, (sizes, ends - sizes), self._mpi.BYTE]
-        self.finish(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
+        self._finish(self._apart.Iallgatherv([as_bytes(array), self._mpi.BYTE], where))
         parts = np.split(whole, ends[:-1])
         return [part.view(array.dtype).reshape(-1, *array.shape[1:]) for part in parts]
 
     def broadcast(self, array: Array) -> None:
         """See `Collective`."""
-        self.finish(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
+        self._finish(self._apart.Ibcast([as_bytes(array), self._mpi.BYTE], 0))
 
     def split(self, groups: Sequence[Sequence[int]]) -> MpiCollective:
         """See `Collective`."""
@@ -113,7 +112,7 @@ class MpiCollective:
         self._apart.Free()
         self._communicator.Free()
 
-    def finish(self, request: Any) -> None:
+    def _finish(self, request: Any) -> None:
         """Wait for a request: ask until it is done."""
         start = time.monotonic()
         try:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
 
@@ -15,30 +14,17 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
-from amp_rewrite.training.distributed.collective import (
-    Array,
-    Collective,
-    ShardOptions,
-    broadcast_text,
-    gather_text,
-)
+from amp_rewrite.graph.traverse import ancestors
+from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
-from amp_rewrite.training.distributed.memory import is_numbered, number_sums
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
-from amp_rewrite.training.graph.replicas import (
-    Groups,
-    groups_of,
-    is_collective,
-    resolve,
-)
+from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective, resolve
 from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.cut_step import Stage, values_by_name
 from amp_rewrite.training.step.dropout import spread_masks
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
-
-_MISSING = "nothing"
 
 
 class SessionSharding:
@@ -51,26 +37,19 @@ class SessionSharding:
     """
 
     def __init__(
-        self,
-        world: Collective,
-        options: ShardOptions,
-        *,
-        collectives: dict[Groups, Collective],
-        explicit: bool,
+        self, world: Collective, collectives: dict[Groups, Collective], *, explicit: bool
     ) -> None:
         """Begin before the step is known.
 
         Args:
             world: All shards.
-            options: How they work together.
             collectives: Groups that sessions have made, for all sessions: engines have few of them.
             explicit: The session was told to use them: a step without sums is an error.
         """
-        self._world, self._options, self._explicit = world, options, explicit
-        self._known = collectives
-        self._groups: dict[Groups, Collective] = {(): world}
+        self._world, self._groups, self._explicit = world, collectives, explicit
         collectives[()] = world
         self._halfway = Halfway()
+        self._sums: set[str] = set()
         self.always: tuple[str, ...] = ()
         self.writes = world.rank == 0
         self.threads = max(1, _cores() // world.local_size)
@@ -88,21 +67,19 @@ class SessionSharding:
                 "the step sums nothing over shards, which would train apart from each other",
                 remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
             )
-        _compare_steps(self._world, step, self._options)
+        _compare_steps(self._world, step)
         for groups in sorted({groups_of(node) for node in sums}):
             check_permutation(groups, self._world.size)
-            if groups not in self._known:
-                self._known[groups] = self._world.split(groups)
-            self._groups[groups] = self._known[groups]
+            if groups not in self._groups:
+                self._groups[groups] = self._world.split(groups)
         model = step.model
         spread_masks(model, self._world.rank)
         values = values_by_name(model.graph)
+        updates = ancestors([values[state.output] for state in step.info.states])
+        fetched = ancestors([values[n] for n in step.info.fetches.values() if n in values])
+        self._sums = {str(n.outputs[0].name) for n in sums if n in updates | fetched}
         self.always = tuple(
-            number_sums(
-                model.graph,
-                [values[state.output] for state in step.info.states],
-                [values[name] for name in step.info.fetches.values() if name in values],
-            )
+            str(n.outputs[0].name) for n in sums if n in fetched and n not in updates
         )
 
     def begin(self, states: States) -> None:
@@ -118,17 +95,16 @@ class SessionSharding:
         Raises:
             FetchError: A fetch needs sums of another step than this.
         """
-        if self._world.size > 1:
-            _refuse_other_sums(stage.model)
+        for node in stage.model.graph if self._world.size > 1 else ():
+            if is_collective(node) and node.outputs[0].name not in self._sums:
+                raise FetchError(  # shards with other fetches would not make it
+                    "a fetch needs a sum over shards that is not a part of this step",
+                    where=node.outputs[0].name,
+                    remedy="fetch it in a session of the step that it belongs to",
+                )
         resolve(stage.model, self._world.size)
         return ShardedProgram(
-            stage.model,
-            info,
-            sets,
-            groups=self._groups,
-            halfway=self._halfway,
-            bucket_bytes=self._options.bucket_bytes,
-            **options,
+            stage.model, info, sets, groups=self._groups, halfway=self._halfway, **options
         )
 
     def agree(self, text: str | None) -> str | None:
@@ -137,7 +113,7 @@ class SessionSharding:
         The sum of one number, which costs little, finds out whether any does.
         """
         saying = np.array([text is not None], np.float32)
-        self._world.start_sum(saying).wait()
+        self._world.sum(saying)
         if not saying.item():
             return None
         return next(filter(None, gather_text(self._world, text or "")), "")
@@ -152,18 +128,19 @@ class SessionSharding:
         self._meet("restore")
         tensors: dict[str, Array] = {}
         note: dict[str, Any] = {}
+        failure: AmpError | None = None
         if self.writes:
             try:
                 saved = read()
             except AmpError as error:
-                broadcast_text(self._world, json.dumps({"error": str(error)}))
-                raise
-            tensors = saved.tensors
-            kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
-            note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
-        note = json.loads(broadcast_text(self._world, json.dumps(note)))
+                failure, note = error, {"error": str(error)}
+            else:
+                tensors = saved.tensors
+                kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
+                note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
+        note = json.loads(gather_text(self._world, json.dumps(note))[0])
         if "error" in note:
-            raise CheckpointError("shard 0 cannot restore", found=note["error"])
+            raise failure or CheckpointError("shard 0 cannot restore", found=note["error"])
         for name, (dtype, shape) in note["tensors"].items():
             kind = BFLOAT16.ir.numpy() if dtype == BFLOAT16.name else dtype
             array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
@@ -192,19 +169,8 @@ def _cores() -> int:
     return os.cpu_count() or 1  # macOS has no affinity
 
 
-def _refuse_other_sums(model: ir.Model) -> None:
-    """Refuse sums that shards with other fetches would not make."""
-    for node in model.graph:
-        if is_collective(node) and not is_numbered(node):
-            raise FetchError(
-                "a fetch needs a sum over shards that is not a part of this step",
-                where=node.outputs[0].name,
-                remedy="fetch it in a session of the step that it belongs to",
-            )
-
-
-def _compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
-    """Compare options, states, inputs, nodes and constants of the steps of all shards.
+def _compare_steps(world: Collective, step: Step) -> None:
+    """Compare states, inputs, nodes and constants of the steps of all shards.
 
     The initial values of states may differ: those of shard 0 are taken.
 
@@ -212,37 +178,32 @@ def _compare_steps(world: Collective, step: Step, options: ShardOptions) -> None
         ShardError: They differ; the message names the first difference.
     """
     parts = {
-        "an option": [f"{name} {value}" for name, value in asdict(options).items()],
         "a state tensor": _states(step),
         "an input": _inputs(step),
         "a node": [_node(node) for node in step.model.graph],
         "a constant": list(_constants(step)),
     }
-    own = np.stack([_digest("\n".join(lines)) for lines in parts.values()])
-    digests = world.gather(own)
-    for index, (what, lines) in enumerate(parts.items()):
-        other = next(
-            (i for i, d in enumerate(digests) if (d[index] != digests[0][index]).any()), None
-        )
-        if other is not None:
-            texts = gather_text(world, "\n".join(lines))
-            raise _difference(what, texts[0].split("\n"), texts[other].split("\n"), other)
-
-
-def _difference(what: str, first: list[str], second: list[str], other: int) -> ShardError:
-    pairs = zip_longest(first, second, fillvalue=_MISSING)
-    expected, own = next(pair for pair in pairs if pair[0] != pair[1])
-    return ShardError(
+    text = json.dumps(parts)
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    digests = [d.tobytes() for d in world.gather(np.frombuffer(digest, np.uint8))]
+    other = next((i for i, found in enumerate(digests) if found != digests[0]), None)
+    if other is None:
+        return
+    texts = gather_text(world, text)
+    first, second = json.loads(texts[0]), json.loads(texts[other])
+    what, expected, found = next(
+        (what, *pair)
+        for what in parts
+        for pair in zip_longest(first[what], second[what], fillvalue="nothing")
+        if pair[0] != pair[1]
+    )
+    raise ShardError(
         f"the shards run different steps: {what} differs",
         where=f"shard {other}",
-        found=own or _MISSING,
-        expected=f"{expected or _MISSING}, as on shard 0",
+        found=found,
+        expected=f"{expected}, as on shard 0",
         remedy="start all shards with the same program, files and options",
     )
-
-
-def _digest(text: str) -> np.ndarray[Any, Any]:
-    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
 
 
 def _states(step: Step) -> list[str]:

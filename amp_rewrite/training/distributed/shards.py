@@ -12,7 +12,7 @@ from amp_rewrite.errors import AmpError, DataError, ShardError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
 from amp_rewrite.training.distributed import mpi_engine, torch_engine
-from amp_rewrite.training.distributed.collective import Array, Collective, ShardOptions, gather_text
+from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.training.distributed.session_sharding import SessionSharding
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.session.sharding import ShardContext, Sharding
@@ -35,17 +35,15 @@ class Shards(ShardContext):
     Attributes:
         rank: The number of this shard, from 0.
         size: How many there are.
-        options: How they work together.
         collective: The engine.
     """
 
     size: int
 
-    def __init__(self, collective: Collective, options: ShardOptions) -> None:
+    def __init__(self, collective: Collective) -> None:
         """Use `mpi` or `torch`, or pass a `Collective` of one's own."""
         super().__init__(collective.size)
-        self.collective, self.options = collective, options
-        self.rank = collective.rank
+        self.collective, self.rank = collective, collective.rank
         self._groups: dict[Groups, Collective] = {}
 
     @property
@@ -108,9 +106,7 @@ class Shards(ShardContext):
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
         """See `ShardContext`."""
-        return SessionSharding(
-            self.collective, self.options, collectives=self._groups, explicit=explicit
-        )
+        return SessionSharding(self.collective, self._groups, explicit=explicit)
 
     def close(self) -> None:
         """Release the engine; all shards must call it."""
@@ -142,34 +138,30 @@ class Shards(ShardContext):
             self.fail(error)
 
 
-def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
+def mpi(timeout: float = TIMEOUT) -> Shards:
     """Return the shards that mpiexec has started: `mpiexec -n 2 python train.py`.
 
     Args:
         timeout: Seconds after which a shard that does not answer is given up.
-        **options: See `ShardOptions`.
 
     Raises:
-        OptionError: An option is impossible.
+        OptionError: `timeout` is no positive number of seconds.
         ShardError: mpi4py or an MPI library is not installed.
     """
-    checked = ShardOptions(**options)
-    return Shards(mpi_engine.world(_checked(timeout)), checked)
+    return Shards(mpi_engine.world(_checked(timeout)))
 
 
-def torch(timeout: float = TIMEOUT, **options: Any) -> Shards:
+def torch(timeout: float = TIMEOUT) -> Shards:
     """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
 
     Args:
         timeout: Seconds after which a shard that does not answer is given up.
-        **options: See `ShardOptions`.
 
     Raises:
-        OptionError: An option is impossible.
+        OptionError: `timeout` is no positive number of seconds.
         ShardError: torch is not installed, or the process was not started by torchrun.
     """
-    checked = ShardOptions(**options)
-    return Shards(torch_engine.world(_checked(timeout)), checked)
+    return Shards(torch_engine.world(_checked(timeout)))
 
 
 def _checked(seconds: float) -> float:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
+from math import prod
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.grad.builder.known import copy_of, input_of, maker
+from amp_rewrite.grad.builder.known import copy_of, dims, input_of, maker
+from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.training.distributed.collective import Collective
-from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
-from amp_rewrite.training.graph.replicas import Groups, is_collective
+from amp_rewrite.runtimes.ort.device import HOST, Device
+from amp_rewrite.runtimes.ort.ort_values import copy_of as array_of
+from amp_rewrite.runtimes.ort.ort_values import to_ort_value
+from amp_rewrite.training.distributed.collective import Array, Collective
+from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
 from amp_rewrite.training.session.compiled_program import Program, StateTensors
 from amp_rewrite.training.session.engine_stages import stage_runner
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
+
+_ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
 
 
 class Halfway:
@@ -50,11 +57,7 @@ class Halfway:
 
 
 class ShardedProgram(Program):
-    """A step in stages.
-
-    The sum of a bucket begins when the stage that computes it is done, and is waited for when a
-    later stage needs it.
-    """
+    """A step in stages; after each, all sums are made whose inputs are there."""
 
     def __init__(
         self,
@@ -64,7 +67,6 @@ class ShardedProgram(Program):
         *,
         device: Device,
         groups: Mapping[Groups, Collective],
-        bucket_bytes: int,
         halfway: Halfway,
         **options: Any,
     ) -> None:
@@ -76,26 +78,20 @@ class ShardedProgram(Program):
             RunError: ONNX Runtime cannot load a stage.
         """
         self.info = info
-        self._halfway = halfway
+        self._halfway, self._groups, self._device = halfway, groups, device
         model = clone(model)
-        isolate(model)
-        buckets = buckets_of(model.graph, bucket_bytes)
-        stages = stages_of(model, buckets)
-        self._memories = [
-            (HostMemory if b.fused else SingleMemory)(b, groups[b.groups], device) for b in buckets
-        ]
-        targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
+        _set_apart(model.graph)
+        levels = _levels(model.graph)
+        self._levels = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
+        targets = {n: v for level in self._levels for bucket in level for n, v in bucket.targets()}
         self._stages: list[Program | None] = []
-        for stage in stages:
+        for stage in _stages(model, levels):
             own = {name: targets[name] for name in stage.leaves if name in targets}
             self._stages.append(
                 stage_runner(stage, info, sets, own, device=device, **options)
                 if stage.leaves
                 else None
             )
-        results = {name: i for i, bucket in enumerate(buckets) for name in bucket.results}
-        wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
-        self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """See `Program`.
@@ -106,91 +102,139 @@ class ShardedProgram(Program):
                 failed after a sum had begun.
         """
         self._halfway.check()
-        done: set[int] = set()
-
-        def wait(indices: Sequence[int]) -> None:
-            for index in indices:
-                if index not in done:
-                    done.add(index)
-                    values.update(self._memories[index].finish())
-
-        begun = 0
+        begun = False
         try:
-            for index, stage in enumerate(self._stages):
-                wait(self._waits[index])
+            for stage, level in zip(self._stages, self._levels, strict=True):
                 if stage is not None:
                     stage.compute(current, feeds, values)
-                if index < len(self._memories):
-                    begun += 1
-                    self._memories[index].start(values)
-            wait(range(len(self._memories)))
+                for bucket in level:
+                    begun = True
+                    bucket.exchange(self._groups[bucket.groups], values)
         except BaseException as error:
             if begun:
                 self._halfway.note(error)
             raise
 
 
-def isolate(model: ir.Model) -> None:
-    """Make sums independent of what is around them, in place.
+class _Bucket:
+    """Sums, or gathers, of one type over the same groups, which travel together.
 
-    Their inputs, which the sums overwrite, are read by nothing else and computed by a node of a
-    stage: a sum of a sum gets a copy of it. Their outputs are none of the model.
+    Where the runtime computes on the host and shapes are known, it writes what is summed into the
+    memory that travels, and reads the sums there.
     """
-    graph = model.graph
+
+    def __init__(self, nodes: Sequence[ir.Node], device: Device) -> None:
+        """Allocate that memory."""
+        self.groups, self._device = groups_of(nodes[0]), device
+        self._sums = nodes[0].op_type == SUM
+        self._sources = [str(input_of(node, 0).name) for node in nodes]
+        self.results = [str(node.outputs[0].name) for node in nodes]
+        self._whole: Array | None = None
+        self._parts: list[Any] = []
+        shapes = [static(dims(node.outputs[0])) for node in nodes]
+        known = [shape for shape in shapes if shape is not None]
+        dtype = nodes[0].outputs[0].dtype
+        if self._sums and device.is_host and len(known) == len(nodes) and dtype is not None:
+            kind = dtype.numpy()
+            step = _ALIGNMENT // kind.itemsize
+            *starts, length = accumulate((-(-prod(s) // step) * step for s in known), initial=0)
+            self._whole = whole = _aligned(length, kind)
+            parts = [whole[i : i + prod(s)].reshape(s) for i, s in zip(starts, known, strict=True)]
+            self._parts = [to_ort_value(part, HOST) for part in parts]
+
+    def targets(self) -> Iterable[tuple[str, Any]]:
+        """Return value to sum and OrtValue that the runtime shall write it to, in pairs."""
+        return zip(self._sources, self._parts, strict=bool(self._parts))
+
+    def exchange(self, group: Collective, values: dict[str, Any]) -> None:
+        """Sum or gather `values`, and put the results there."""
+        if self._whole is not None:
+            group.sum(self._whole)
+            values.update(zip(self.results, self._parts, strict=True))
+            return
+        given = [array_of(values[name]) for name in self._sources]
+        if self._sums:
+            whole = np.concatenate([array.reshape(-1) for array in given])
+            group.sum(whole)
+            parts = np.split(whole, np.cumsum([array.size for array in given])[:-1])
+            made = [part.reshape(a.shape) for part, a in zip(parts, given, strict=True)]
+        else:
+            made = [np.concatenate(group.gather(array)) for array in given]
+        values.update(
+            (name, to_ort_value(array, self._device))
+            for name, array in zip(self.results, made, strict=True)
+        )
+
+
+def _kind(node: ir.Node) -> tuple[str, Groups, str]:
+    return node.op_type, groups_of(node), str(node.outputs[0].dtype)
+
+
+def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros that begin at a multiple of _ALIGNMENT bytes."""
+    size = length * dtype.itemsize
+    room = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype)
+
+
+def _set_apart(graph: ir.Graph) -> None:
+    """Let nodes compute what sums read, and what the graph gives out of them, in place."""
     for node in [n for n in graph if is_collective(n)]:
-        _hide(graph, node.outputs[0])
-        value = input_of(node, 0)
-        if not _is_free(value):
-            own = copy_of(value, f"{node.outputs[0].name}:own", node=f"{node.name}/copy")
+        value, result = input_of(node, 0), node.outputs[0]
+        node_before = value.producer()
+        if (
+            node_before is None
+            or is_collective(node_before)
+            or len(value.uses()) > 1
+            or value.is_graph_output()
+        ):  # the sum takes its place in memory
+            own = copy_of(value, f"{result.name}:own", node=f"{node.name}/copy")
             graph.insert_before(node, maker(own))
             node.replace_input_with(0, own)
+        if result.is_graph_output():
+            new = copy_of(result, str(result.name), node=f"{result.name}/output")
+            result.name = f"{result.name}:sum"
+            graph.append(maker(new))
+            graph.outputs[:] = [new if v is result else v for v in graph.outputs]
 
 
-def _is_free(value: ir.Value) -> bool:
-    """Return whether a stage computes a value for one node alone."""
-    node = value.producer()
-    if node is None or is_collective(node):
-        return False
-    return len(value.uses()) == 1 and not value.is_graph_output()
+def _levels(graph: ir.Graph) -> list[list[list[ir.Node]]]:
+    """Return the sums and gathers that need no other one, those that need these, and so on.
 
-
-def _hide(graph: ir.Graph, value: ir.Value) -> None:
-    """If a value is an output of the graph, let a copy of it be that."""
-    if not value.is_graph_output():
-        return
-    new = copy_of(value, str(value.name), node=f"{value.name}/output")
-    value.name = f"{value.name}:sum"
-    graph.append(maker(new))
-    graph.outputs[:] = [new if v is value else v for v in graph.outputs]
-
-
-def stages_of(model: ir.Model, buckets: Sequence[Bucket]) -> list[Stage]:
-    """Return a stage per bucket, which ends with the bucket's inputs, and the last one.
-
-    `isolate` has been called, and types are known.
+    In each level those of a kind are together, and the order is the same on all shards.
     """
+    level_of: dict[ir.Value, int] = {}
+    levels: dict[int, list[ir.Node]] = {}
+    for node in graph:
+        level = max((level_of.get(v, 0) for v in inputs_of(node)), default=0)
+        if is_collective(node):
+            levels.setdefault(level, []).append(node)
+            level += 1
+        level_of.update(dict.fromkeys(node.outputs, level))
+    in_order = [
+        sorted(levels[level], key=lambda n: (_kind(n), str(n.outputs[0].name)))
+        for level in sorted(levels)
+    ]
+    return [[list(nodes) for _, nodes in groupby(level, _kind)] for level in in_order]
+
+
+def _stages(model: ir.Model, levels: Sequence[Sequence[Sequence[ir.Node]]]) -> Iterator[Stage]:
+    """Yield what each level of sums needs and no earlier one needed, and then the rest."""
     values = [v for node in model.graph for v in node.outputs]
     declare_types(model, values)
-    parts = _parts(model.graph, buckets)
+    sums = [{node for nodes in level for node in nodes} for level in levels]
+    left = {*model.graph}.difference(*sums)
+    parts: list[set[ir.Node]] = []
+    for level in sums:
+        parts.append(ancestors([input_of(node, 0) for node in level], within=left))
+        left -= parts[-1]
+    parts.append(left)
     home = {v: number for number, part in enumerate(parts) for node in part for v in node.outputs}
     read = [{v for node in part for v in inputs_of(node)} for part in parts]
-    sums = [node for bucket in buckets for node in bucket.nodes]
-    always = {v for node in sums for v in (*node.inputs, *node.outputs)} | {*model.graph.outputs}
-    stages: list[Stage] = []
+    always = {input_of(node, 0) for level in sums for node in level} | {*model.graph.outputs}
     for number in range(len(parts)):
         wanted = always.union(*read[number + 1 :])
         enters = [v for v in values if v in read[number] and home.get(v) != number]
         leaves = [v for v in values if v in wanted and home.get(v) == number]
-        stages.append(stage_of(model, enters, leaves))
-    return stages
-
-
-def _parts(graph: ir.Graph, buckets: Sequence[Bucket]) -> list[set[ir.Node]]:
-    """Return the nodes of each stage: what a bucket needs that no bucket before it did."""
-    left = {*graph}.difference(*(bucket.nodes for bucket in buckets))
-    parts: list[set[ir.Node]] = []
-    for bucket in buckets:
-        wanted = [v for node in bucket.nodes for v in node.inputs if v is not None]
-        parts.append(ancestors(wanted, within=left))
-        left -= parts[-1]
-    return [*parts, left]
+        yield stage_of(model, enters, leaves)

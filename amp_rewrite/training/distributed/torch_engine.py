@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, Pending, Request, as_bytes
+from amp_rewrite.training.distributed.collective import Array, as_bytes
 
 _BACKEND = "gloo"
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -73,13 +73,9 @@ class TorchCollective:
         self.size = int(self._distributed.get_world_size(group))
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
-    def start_sum(self, buffer: Array) -> Pending:
+    def sum(self, buffer: Array) -> None:
         """See `Collective`."""
-        tensor = self._torch.from_numpy(buffer)
-        work = self._call(
-            lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
-        )
-        return Request(self.finish, work, tensor)
+        self._run(self._distributed.all_reduce, self._torch.from_numpy(buffer))
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`; the parts travel padded to the longest."""
@@ -97,22 +93,15 @@ class TorchCollective:
     def _gather(self, array: Array) -> list[Array]:
         into = [np.empty_like(array) for _ in range(self.size)]
         tensors = [self._torch.from_numpy(part) for part in into]
-        self._now(
-            lambda: self._distributed.all_gather(
-                tensors, self._torch.from_numpy(array), group=self._group, async_op=True
-            )
-        )
+        self._run(self._distributed.all_gather, tensors, self._torch.from_numpy(array))
         return into
 
     def broadcast(self, array: Array) -> None:
         """See `Collective`."""
         if not array.nbytes:
             return
-        tensor = self._torch.from_numpy(as_bytes(array))
         root = 0 if self._group is None else self._distributed.get_global_rank(self._group, 0)
-        self._now(
-            lambda: self._distributed.broadcast(tensor, root, group=self._group, async_op=True)
-        )
+        self._run(self._distributed.broadcast, self._torch.from_numpy(as_bytes(array)), root)
 
     def split(self, groups: Sequence[Sequence[int]]) -> TorchCollective:
         """See `Collective`."""
@@ -130,29 +119,15 @@ class TorchCollective:
         if self._owns and self._distributed.is_initialized():
             self._distributed.destroy_process_group()
 
-    def _now(self, begin: Callable[[], Any]) -> None:
-        self.finish(self._call(begin))
-
-    def _call(self, begin: Callable[[], Any]) -> Any:
+    def _run(self, collective: Callable[..., Any], *arguments: Any) -> None:
         try:
-            return begin()
+            collective(*arguments, group=self._group, async_op=True).wait(self._timeout)
         except RuntimeError as error:
-            raise self.failed(error) from error
-
-    def finish(self, request: Any) -> None:
-        """Wait for a request."""
-        try:
-            request.wait(self._timeout)
-        except RuntimeError as error:
-            raise self.failed(error) from error
-
-    def failed(self, error: RuntimeError) -> ShardError:
-        """Return what to raise when torch.distributed reports an error."""
-        seconds = self._timeout.total_seconds()
-        return ShardError(
-            "another shard has ended or does not answer",
-            where=f"shard {self.rank} of {self.size}",
-            found=str(error).splitlines()[0].split(". ")[0],
-            remedy="look for the error of the other shard, and resume from the checkpoint; "
-            f"the timeout is {seconds:g} seconds",
-        )
+            seconds = self._timeout.total_seconds()
+            raise ShardError(
+                "another shard has ended or does not answer",
+                where=f"shard {self.rank} of {self.size}",
+                found=str(error).splitlines()[0].split(". ")[0],
+                remedy="look for the error of the other shard, and resume from the checkpoint; "
+                f"the timeout is {seconds:g} seconds",
+            ) from error

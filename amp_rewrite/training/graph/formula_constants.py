@@ -20,13 +20,13 @@ them alone, as it did where the model was written. No single fact tells them apa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.training.graph.weights import Use, forward_uses
 
 # operators: those that do arithmetic, element by element, with what they read.
 _ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub", "Sum")
@@ -40,8 +40,6 @@ _PLACES = {"Pow": (1,), "Max": None, "Min": None, "Where": (1, 2)}
 _NORMALISATIONS = ("GroupNormalization", "InstanceNormalization", "LayerNormalization")
 _NEUTRAL = {1: 1.0, 2: 0.0}
 """Input of a normalisation -> the number that changes nothing there."""
-
-_Use = tuple[ir.Node, int]
 
 
 def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]) -> list[ir.Value]:
@@ -66,7 +64,7 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
         paths: Whether names of weights are paths.
         separate: Whether weights are in initializers, so that Constant nodes hold none.
     """
-    uses = list(_uses(value))
+    uses = list(forward_uses(value))
     if not uses:
         return False
     named = paths and "." not in str(value.name) and not from_node
@@ -83,25 +81,13 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
     return from_node or named
 
 
-def _uses(value: ir.Value) -> Iterator[_Use]:
-    """Yield where the forward pass uses a value, behind what rearranges or casts it."""
-    for use in value.uses():
-        node = use.node
-        if part_of(node) not in (None, Part.LOSS) or has(node, Trait.COMPARES):
-            continue
-        if use.idx == 0 and (has(node, Trait.REARRANGES, Trait.CASTS) or node.op_type == "Expand"):
-            yield from _uses(node.outputs[0])
-        else:
-            yield node, use.idx
-
-
-def _is_no_parameter(use: _Use) -> bool:
+def _is_no_parameter(use: Use) -> bool:
     node, index = use
     places = _PLACES.get(operator(node), ())
     return places is None or index in places
 
 
-def _is_embedding_scale(value: ir.Value, use: _Use) -> bool:
+def _is_embedding_scale(value: ir.Value, use: Use) -> bool:
     """Return whether a number multiplies rows of a table and is the square root of their length.
 
     It may be rounded to bfloat16, in which such models are trained.
@@ -135,7 +121,7 @@ def _before_casts(value: ir.Value | None) -> ir.Value | None:
     return value
 
 
-def _is_neutral(value: ir.Value, use: _Use) -> bool:
+def _is_neutral(value: ir.Value, use: Use) -> bool:
     """Return whether a weight is a scale of 1, or a bias of 0, of a normalisation."""
     node, index = use
     if operator(node) not in _NORMALISATIONS or index not in _NEUTRAL:
@@ -144,7 +130,7 @@ def _is_neutral(value: ir.Value, use: _Use) -> bool:
     return tensor is not None and bool((tensor.numpy() == _NEUTRAL[index]).all())
 
 
-def _is_arithmetic(value: ir.Value, use: _Use) -> bool:
+def _is_arithmetic(value: ir.Value, use: Use) -> bool:
     """Return whether a weight does arithmetic with what is computed, and is broadcast if it can be.
 
     The bias of a layer with one output is a single number too: what it is added to has one element
@@ -172,5 +158,7 @@ def _is_number(value: ir.Value) -> bool:
 
 def _contracts(value: ir.Value) -> bool:
     """Return whether a value is the weight of a product, or a table."""
-    contracting = (node for node, index in _uses(value) if index < 2 or operator(node) == "Einsum")
+    contracting = (
+        node for node, index in forward_uses(value) if index < 2 or operator(node) == "Einsum"
+    )
     return any(has(node, Trait.CONTRACTS) or operator(node) == "Gather" for node in contracting)

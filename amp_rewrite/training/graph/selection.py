@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from amp_rewrite.base.name_patterns import NamePattern, hint, parts, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.training.graph.training_graph import GraphValue, State
+from amp_rewrite.training.graph.weights import forward_uses
 
 Selection: TypeAlias = (
     "str | re.Pattern[str] | State | GraphValue | Callable[[State], bool] | Iterable[Any]"
@@ -129,19 +129,8 @@ def _nothing(variables: Sequence[State], entry: object, where: str | None) -> Op
 
 def _is(value: ir.Value, word: str) -> bool:
     """Return whether a variable is what a word says, wherever it is used."""
-    used = list(_uses(value))
+    used = list(forward_uses(value))
     return bool(used) and all(_role(value, node, index) == word for node, index in used)
-
-
-def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
-    """Yield where the forward pass uses a value: node and index, behind what rearranges it."""
-    for use in value.uses():
-        if part_of(use.node) not in (None, Part.LOSS):
-            continue
-        if has(use.node, Trait.REARRANGES, Trait.CASTS) and use.idx == 0:
-            yield from _uses(use.node.outputs[0])
-        else:
-            yield use.node, use.idx
 
 
 def _role(variable: ir.Value, node: ir.Node, index: int) -> str | None:

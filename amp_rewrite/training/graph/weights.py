@@ -10,8 +10,12 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.known import constant_tensor, hold, is_float
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.graph.traits import row_of
+from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
+
+Use = tuple[ir.Node, int]
+"""A node, and which of its inputs."""
 
 _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
 
@@ -86,6 +90,18 @@ def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
     weights = {v for v in _weights(nodes) if not _is_infinite(v)}
     weights.update([value] if value is not None and value.is_initializer() else [])
     return [v for v in model.graph.initializers.values() if v in weights]
+
+
+def forward_uses(value: ir.Value) -> Iterator[Use]:
+    """Yield where the forward pass uses a value, behind what rearranges or casts it."""
+    for use in value.uses():
+        node = use.node
+        if part_of(node) not in (None, Part.LOSS) or has(node, Trait.COMPARES):
+            continue
+        if use.idx == 0 and (has(node, Trait.REARRANGES, Trait.CASTS) or node.op_type == "Expand"):
+            yield from forward_uses(node.outputs[0])
+        else:
+            yield node, use.idx
 
 
 def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:

@@ -128,7 +128,7 @@ class UpdateRule(Checked):
 DOMAIN = "amp_rewrite"
 """The domain of the functions."""
 
-_OLDEST_IR = 8
+OLDEST_IR = 8
 """The version of the format from which a model has functions."""
 
 
@@ -183,7 +183,7 @@ class UpdateFunctions:
         function = ir.Function(DOMAIN, name, graph=graph, attributes=[])
         model.functions[function.identifier()] = function
         model.graph.opset_imports.setdefault(DOMAIN, 1)
-        model.ir_version = max(model.ir_version, _OLDEST_IR)
+        model.ir_version = max(model.ir_version, OLDEST_IR)
         return function
 
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
 from amp_rewrite.training.optimizers.slots import Slot
-from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 Path = str | os.PathLike[str]
@@ -27,7 +25,6 @@ FROZEN = "frozen"
 """The role in a checkpoint of a weight that the step does not train."""
 
 _VERSION = 1
-_SHOWN = 3
 _ALIGNMENT = 8
 _TAGS = {
     "float64": "F64", "float32": "F32", "float16": "F16", BFLOAT16.name: "BF16",
@@ -166,8 +163,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def slots_in(content: Mapping[str, Any]) -> dict[str, Slot]:
     """Return what the content of a checkpoint says of slots, which older ones do not."""
-    told = content.get("slots")
-    pairs: Mapping[Any, Any] = told if isinstance(told, dict) else {}
+    given = content.get("slots")
+    pairs: Mapping[Any, Any] = given if isinstance(given, dict) else {}
     return {
         name: (slot[0], slot[1])
         for name, slot in pairs.items()
@@ -203,50 +200,3 @@ def _content(text: str | None, where: str) -> dict[str, Any]:
             remedy="restore a file that TrainingSession.save wrote",
         )
     return content
-
-
-def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], where: Path) -> None:
-    """Refuse tensors that are not exactly the states of a step."""
-    missing = [name for name in states if name not in tensors]
-    unknown = [name for name in tensors if name not in states]
-    if missing or unknown:
-        raise _other_names(missing, unknown, where)
-    for name, state in states.items():
-        array = tensors[name]
-        expected = state.shape, state.element.numpy().name
-        if not isinstance(array, np.ndarray | np.generic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise CheckpointError(
-                f"the value of {name!r} is not an array",
-                where=where,
-                found=f"an object of type {type(array).__name__}",
-                expected=f"a numpy array of {expected[1]} {list(expected[0])}",
-                remedy="pass what state_dict returned",
-            )
-        kind = array.shape, array.dtype.name
-        if kind != expected:
-            raise CheckpointError(
-                f"the checkpoint belongs to another model: {name!r} differs",
-                where=where,
-                found=f"{kind[1]} {list(kind[0])}",
-                expected=f"{expected[1]} {list(expected[0])}",
-                remedy="restore it with the step that it was saved from",
-            )
-
-
-def _other_names(missing: list[str], unknown: list[str], where: Path) -> CheckpointError:
-    hint = ""
-    if missing and unknown:
-        close = get_close_matches(missing[0], unknown, n=1)
-        hint = f" (it has {close[0]!r})" if close else ""
-    return CheckpointError(
-        "the checkpoint belongs to another model or optimizer",
-        where=where,
-        found=f"{_few(unknown)} that the step does not have" if unknown else None,
-        expected=f"{_few(missing)}, which it lacks{hint}" if missing else "only what the step has",
-        remedy="restore it with the step that it was saved from",
-    )
-
-
-def _few(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.grad.builder.known import dims, hold
+from amp_rewrite.grad.builder.known import dims
 from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
@@ -263,35 +262,9 @@ class OpenVinoProgram(Program):
 
 
 def make_static(model: ir.Model, shapes: _Shapes) -> None:
-    """Give inputs their shapes, and turn what depends on shapes alone into constants, in place."""
+    """Give inputs their shapes, in place."""
     for value in model.graph.inputs:
         shape = shapes.get(str(value.name))
         if shape is not None:
             value.shape = ir.Shape(shape)
     infer_in_place(model)
-    for node in list(model.graph):
-        # operators: those that depend on nothing but lengths, and that _fold computes.
-        if node.op_type in ("Shape", "Size") and node.domain == "":
-            _fold(model.graph, node)
-
-
-def _known(shape: ir.Shape) -> bool:
-    return all(isinstance(d, int) for d in shape)
-
-
-def _fold(graph: ir.Graph, node: ir.Node) -> None:
-    source, old = node.inputs[0], node.outputs[0]
-    if source is None or source.shape is None or not _known(source.shape):
-        return
-    dims = np.array([int(d) for d in source.shape if isinstance(d, int)], np.int64)
-    if node.op_type == "Size":
-        dims = np.array(dims.prod(), np.int64)
-    else:
-        end = node.attributes.get("end")
-        dims = dims[node.attributes.get_int("start", 0) : None if end is None else end.as_int()]
-    if old.is_graph_output():
-        return
-    name = str(old.name)
-    old.name = f"{name}:computed"
-    ir.convenience.replace_all_uses_with(old, hold(graph, name, dims))
-    graph.remove(node, safe=True)

@@ -12,15 +12,13 @@ import onnx_ir as ir
 from amp_rewrite.errors import FeedError
 from amp_rewrite.grad.builder.known import may_have, symbolic_dims
 from amp_rewrite.graph import elements
+from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
 from amp_rewrite.training.session.input_checks import (
-    ALLOW,
     batches_normalized,
-    check_finite,
     check_range,
-    check_treatment,
-    held_on_host,
     index_ranges,
+    on_host,
     refuse_one,
 )
 
@@ -45,9 +43,8 @@ def as_feeds(given: Feeds) -> Feeds:
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
-    def __init__(self, graph: ir.Graph, names: tuple[str, ...], non_finite: str = ALLOW) -> None:
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...]) -> None:
         """Read the declarations of the data inputs of a step, and what its operators admit."""
-        self._refuses = check_treatment(non_finite)
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}
@@ -111,17 +108,15 @@ class Inputs:
         """Refuse tensors in host memory with numbers that the step can do nothing useful with.
 
         Raises:
-            FeedError: A class or a row does not exist, or a number is not finite and refused.
+            FeedError: A class or a row does not exist.
         """
         for name, tensor in tensors.items():
             ranges = self._ranges.get(name, ())
-            array = held_on_host(tensor) if ranges or self._refuses else None
-            if array is None or not array.size:
+            if is_ort_value(tensor) and tensor.device_name() != HOST.kind:
                 continue
-            for limits in ranges:
+            array = on_host(tensor) if ranges else np.empty(0)
+            for limits in ranges if array.size else ():
                 check_range(name, array, limits)
-            if self._refuses:
-                check_finite(name, array)
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""
@@ -151,35 +146,50 @@ class Inputs:
         """Return an array or OrtValue of the declared type."""
         declared = self.declared[name].dtype
         if is_ort_value(content):
-            dtype = content.data_type()
-            expected = elements.from_ir(self.declared[name].type)
-            if expected is not None and dtype != expected:
-                raise self._wrong_type(name, dtype)
+            if elements.from_ir(self.declared[name].type) not in (None, content.data_type()):
+                raise self._wrong_type(name, content.data_type())
             return content
-        if isinstance(content, int | float | bool | list | tuple) and declared is not None:
-            return self._from_python(name, content, declared.numpy())
-        if not isinstance(content, np.ndarray | np.generic) and hasattr(content, "__dlpack__"):
+        written = isinstance(content, int | float | bool | list | tuple)
+        plain = written or isinstance(content, np.ndarray | np.generic)
+        if not plain and hasattr(content, "__dlpack__"):
             return self._tensor(name, self._from_dlpack(name, content))
-        array = np.asarray(content)
-        return array if declared is None else self._typed(name, array, declared.numpy())
+        try:
+            array = np.asarray(content)
+        except ValueError as error:  # lists of different lengths
+            raise FeedError(
+                f"the feed {name!r} is not a tensor", found=error, expected=self._expected(name)
+            ) from error
+        return array if declared is None else self._typed(name, array, declared.numpy(), written)
 
-    def _typed(self, name: str, array: Any, dtype: np.dtype[Any]) -> Any:
-        """Return an array in the declared type, where that loses no more than digits: float64."""
-        if array.dtype == dtype:
-            return array
-        if array.dtype.kind in "fiu" and np.can_cast(array.dtype, dtype, "same_kind"):
-            with np.errstate(over="ignore"):
-                fitted = array.astype(dtype)
-            if not _changed(array, fitted).any():
-                return fitted
-        raise self._wrong_type(name, array.dtype)
+    def _typed(self, name: str, array: Any, dtype: np.dtype[Any], written: bool) -> Any:
+        """Return an array in the declared type, where that loses no more than digits: float64.
+
+        Numbers that were `written` in lists have no type of their own.
+        """
+        if array.dtype == dtype or (written and not array.size):
+            return array.astype(dtype, copy=False)
+        kinds = "fiub" if written else "fiu"
+        if array.dtype.kind not in kinds or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise self._wrong_type(name, array.dtype)
+        with np.errstate(over="ignore"):
+            fitted = array.astype(dtype)
+        changed = _changed(array, fitted)
+        if not changed.any():
+            return fitted
+        if not written:
+            raise self._wrong_type(name, array.dtype)
+        raise FeedError(
+            f"the feed {name!r} holds a number that its element type cannot",
+            found=array[changed][0],
+            expected=self._expected(name),
+            remedy="feed numbers in its range",
+        )
 
     def _from_dlpack(self, name: str, content: Any) -> Any:
         """Return a tensor without a copy: host memory as an array, other as an OrtValue."""
         try:
             kind, _ = content.__dlpack_device__()
-            on_host = int(kind) == _ON_HOST
-            return np.from_dlpack(content) if on_host else from_dlpack(content)
+            return np.from_dlpack(content) if int(kind) == _ON_HOST else from_dlpack(content)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise FeedError(
                 f"the feed {name!r} cannot be handed over by DLPack",
@@ -187,27 +197,6 @@ class Inputs:
                 expected=self._expected(name),
                 remedy="feed a detached tensor of a standard type, or a numpy array",
             ) from error
-
-    def _from_python(self, name: str, content: Any, dtype: np.dtype[Any]) -> Any:
-        """Return a number, or nested lists of numbers, which have no element type of their own."""
-        try:
-            array = np.asarray(content)
-        except ValueError as error:  # lists of different lengths
-            raise FeedError(
-                f"the feed {name!r} is not a tensor", found=error, expected=self._expected(name)
-            ) from error
-        if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
-            raise self._wrong_type(name, array.dtype)
-        with np.errstate(over="ignore"):
-            fitted = array.astype(dtype)
-        if _changed(array, fitted).any():
-            raise FeedError(
-                f"the feed {name!r} holds a number that its element type cannot",
-                found=array[_changed(array, fitted)][0],
-                expected=self._expected(name),
-                remedy="feed numbers in its range",
-            )
-        return fitted
 
     def _wrong_type(self, name: str, dtype: object) -> FeedError:
         declared = self.declared[name].dtype

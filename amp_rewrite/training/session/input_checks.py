@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.errors import FeedError
 from amp_rewrite.grad.builder.known import dims, symbolic_dims
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
 
 _TRAINS = "training_mode"
@@ -96,17 +93,6 @@ def batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
 
 Array = np.ndarray[Any, Any]
 
-ALLOW, REFUSE = "allow", "refuse"
-NON_FINITE = (ALLOW, REFUSE)
-"""What a session does with numbers that are not finite."""
-
-
-def check_treatment(non_finite: object) -> bool:
-    """Return whether numbers that are not finite are refused, from one of NON_FINITE."""
-    refused = partial(OptionError, where="non_finite")
-    what = "treatment of numbers that are not finite"
-    return arguments.one_of(what, non_finite, NON_FINITE, error=refused) == REFUSE
-
 
 def refuse_one(lengths: Mapping[str, int], normalized: Mapping[str, str]) -> None:
     """Refuse a batch of one example where the step normalizes over the batch alone."""
@@ -144,26 +130,15 @@ def on_host(fed: Any) -> Array:
     return copy_of(fed) if is_ort_value(fed) else np.asarray(fed)
 
 
-def held_on_host(tensor: Any) -> Array | None:
-    """Return the numbers of an array or OrtValue in host memory; None for those elsewhere."""
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    return copy_of(tensor) if tensor.device_name() == HOST.kind else None
-
-
 def check_range(name: str, array: Array, limits: IndexRange) -> None:
     """Refuse integers out of range."""
-    low, high = array.min(), array.max()
-    within = low >= limits.low and (limits.high is None or high < limits.high)
-    if limits.averages and limits.ignored is not None and low == high == limits.ignored:
+    if limits.averages and limits.ignored is not None and (array == limits.ignored).all():
         raise FeedError(
             f"the feed {name!r} holds no {limits.what} that counts: the mean of nothing is NaN",
             where=limits.where,
             found=f"{limits.ignored}, which is ignored, {array.size} times",
             remedy="leave such a batch out",
         )
-    if within:
-        return
     wrong = array < limits.low
     if limits.high is not None:
         wrong |= array >= limits.high
@@ -172,29 +147,15 @@ def check_range(name: str, array: Array, limits: IndexRange) -> None:
     if not wrong.any():
         return
     top = "" if limits.high is None else f" to {limits.high - 1}"
+    other = "" if limits.ignored is None else f", or {limits.ignored}"
     remedy = "number the classes from 0, or let the loss ignore this number by ignore_index"
     raise FeedError(
         f"the feed {name!r} holds a {limits.what} that does not exist",
         where=limits.where,
         found=_first(array, wrong),
-        expected=f"integers from {limits.low}{top}"
-        + ("" if limits.ignored is None else f", or {limits.ignored}"),
+        expected=f"integers from {limits.low}{top}{other}",
         remedy=remedy if limits.what == "class" else "feed numbers of rows of the table",
     )
-
-
-def check_finite(name: str, array: Array) -> None:
-    """Refuse numbers that are not finite."""
-    if not _is_floating(array):
-        return
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        raise FeedError(
-            f"the feed {name!r} holds a number that is not finite",
-            found=_first(array, wrong),
-            expected="finite numbers",
-            remedy="leave such examples out, or allow them by non_finite='allow'",
-        )
 
 
 def _first(array: Array, wrong: Array) -> str:

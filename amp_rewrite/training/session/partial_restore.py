@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from amp_rewrite.errors import CheckpointError, warn
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, HysteresisState
 from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.optimizers.slots import Slot
-from amp_rewrite.training.session.checkpoint import check_fits
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 
+_SHOWN = 3
 _NUMBER = re.compile(r"_\d+$")
 _NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
@@ -82,12 +83,15 @@ def begun_averages(
     return begun | {s.name: np.zeros(s.shape, s.element.numpy()) for s in counts}
 
 
-def _misfit(array: Array, state: StateInfo) -> str | None:
-    """Return why an array does not fit a state, or None if it does."""
-    dtype, content = state.element.numpy().name, np.asarray(array)
-    if (content.shape, content.dtype.name) == (state.shape, dtype):
+def _misfit(array: object, state: StateInfo) -> str | None:
+    """Return why a value does not fit a state, or None if it does."""
+    dtype = state.element.numpy().name
+    expected = f"{dtype} {list(state.shape)}"
+    if not isinstance(array, np.ndarray | np.generic):
+        return f"an object of type {type(array).__name__}, not {expected}"
+    if (array.shape, array.dtype.name) == (state.shape, dtype):
         return None
-    return f"{content.dtype.name} {list(content.shape)}, not {dtype} {list(state.shape)}"
+    return f"{array.dtype.name} {list(array.shape)}, not {expected}"
 
 
 def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
@@ -119,7 +123,7 @@ def fitted(
     rest = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
     missing = [k for k, state in states.items() if state.role in ROLES and k not in rest]
     rest |= {name: np.array(initial[name].numpy()) for name in missing}
-    check_fits(rest, states, where)
+    _check_fits(rest, states, where)
     if missing:
         scales = [rest[name].item() for name in missing if states[name].role == ROLES[0]]
         value = f", {scales[0]:g}" if scales else ""
@@ -128,6 +132,39 @@ def fitted(
             f"the initial one{value}"
         )
     return rest
+
+
+def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], where: Any) -> None:
+    """Refuse tensors that are not exactly the states of a step."""
+    missing = [name for name in states if name not in tensors]
+    unknown = [name for name in tensors if name not in states]
+    misfits = [
+        (k, why) for k, s in states.items() if k in tensors and (why := _misfit(tensors[k], s))
+    ]
+    if not missing and not unknown and not misfits:
+        return
+    what = "the checkpoint belongs to another model or optimizer"
+    expected = "only what the step has"
+    if missing:
+        close = get_close_matches(missing[0], unknown, n=1)
+        hint = f" (it has {close[0]!r})" if close else ""
+        expected = f"{_few(missing)}, which it lacks{hint}"
+    found = f"{_few(unknown)} that the step does not have" if unknown else None
+    if misfits and not missing and not unknown:
+        what = f"the checkpoint belongs to another model: {misfits[0][0]!r} differs"
+        found, _, expected = misfits[0][1].partition(", not ")
+    raise CheckpointError(
+        what,
+        where=where,
+        found=found,
+        expected=expected,
+        remedy="restore it with the step that it was saved from, or what fits with strict=False",
+    )
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def slots_of(step: Step) -> dict[str, Slot]:

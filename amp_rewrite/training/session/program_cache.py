@@ -27,12 +27,10 @@ from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.compiled_program import CompiledProgram, Program, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.sharding import Sharding
-from amp_rewrite.training.step.batch_norm import share_statistics, spell_out_batch_norms
+from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
-from amp_rewrite.training.step.faster_forms import join_updates
-from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -118,8 +116,6 @@ class ProgramCache:
                 resolve(model)
             if self._lowers or trains:  # ONNX Runtime's kernel for a CPU writes over statistics
                 spell_out_batch_norms(model)
-            if self._lowers:
-                lower_missing(model, self._target)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)
             sets = self._averaged_sets() if averaged else self._sets
@@ -141,7 +137,6 @@ class ProgramCache:
     def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:
         always = () if self._sharding is None else self._sharding.always
         model, info = self._step.cut((*names, *always), defaults=False, applies=applies)
-        join_updates(model)
         return model, replace(info, fetches={name: info.fetches[name] for name in names})
 
     def _compiled(
@@ -153,7 +148,6 @@ class ProgramCache:
         plain = sharding is None and self._step.info.precision == "float32"
         if plain and first == CPU:  # stages of shards hand on values of known types only
             block_convolutions(model)
-            share_statistics(model)
         alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
         leaves = tuple(str(value.name) for value in model.graph.outputs)

@@ -42,7 +42,6 @@ from amp_rewrite.training.session.device_limits import (
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
-from amp_rewrite.training.session.input_checks import ALLOW
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
@@ -119,7 +118,6 @@ class TrainingSession(Inspection):
         target: str | None = None,
         emulate: bool = False,
         shards: ShardContext | None = None,
-        non_finite: str = ALLOW,
     ) -> None:
         """Load a step with its initial state.
 
@@ -140,8 +138,6 @@ class TrainingSession(Inspection):
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
-            non_finite: What to do with fed numbers that are not finite: "allow" them, or "refuse"
-                the batch by a FeedError that says where they are.
 
         Raises:
             RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
@@ -168,7 +164,7 @@ class TrainingSession(Inspection):
         if self._sharding is not None:
             self._sharding.begin(self._states)
         graph = self._step.model.graph
-        self._inputs = Inputs(graph, self.info.inputs, non_finite)
+        self._inputs = Inputs(graph, self.info.inputs)
         if on_openvino:
             options = threads
         elif options is None:
@@ -302,8 +298,7 @@ class TrainingSession(Inspection):
             batches: The sizes of the batches that they will be cut into.
 
         Raises:
-            FeedError: A class or a row does not exist, a number is not finite and refused, or a
-                batch of one example is too small.
+            FeedError: A class or a row does not exist, or a batch of one example is too small.
         """
         if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise FeedError(

@@ -254,19 +254,12 @@ def test_functions_that_call_themselves_through_a_list_of_graphs_are_refused():
     assert "a function calls itself" in str(refused(proto))
 
 
-MARKS = {
-    "amp_rewrite.part": ("optimiser", "name an unknown part; found 'optimiser'; expected loss or"),
-    "amp_rewrite.order": ("first", "are not a number; found 'first'"),
-}
-
-
-@pytest.mark.parametrize("key", MARKS)
-def test_a_node_with_metadata_that_the_package_never_writes_is_refused(key):
-    value, expected = MARKS[key]
+def test_a_node_with_metadata_that_the_package_never_writes_is_refused():
     proto = model("y = Relu (x)")
-    proto.graph.node[0].metadata_props.add(key=key, value=value)
+    proto.graph.node[0].metadata_props.add(key="amp_rewrite.part", value="optimiser")
+    expected = "name an unknown part; found 'optimiser'; expected loss or"
     error = str(refused(proto))
-    assert f"node 'Relu_0' (Relu): the metadata {key!r} {expected}" in error
+    assert f"node 'Relu_0' (Relu): the metadata 'amp_rewrite.part' {expected}" in error
 
 
 STATE = {"name": "x", "output": "y", "role": "variable", "dtype": "float", "shape": [4]}

@@ -267,8 +267,6 @@ def test_a_session_told_to_use_a_context_for_building_runs_on_one_shard():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"bucket_bytes": 0}, "bucket_bytes; found 0; expected at least 1"),
-        ({"bucket_bytes": "1"}, "bucket_bytes must be an integer; found '1'"),
         ({"timeout": 0}, "impossible timeout; found 0; expected a positive number of seconds"),
         ({"timeout": float("nan")}, "impossible timeout; found nan"),
         ({"timeout": "60"}, "impossible timeout; found '60'"),

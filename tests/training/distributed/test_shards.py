@@ -20,7 +20,6 @@ NAMES = (
     "sparse",
     "one_infinity",
     "accumulated",
-    "buckets",
     "dropout",
     "checkpoint",
     "fetches",
@@ -244,15 +243,6 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(results, conditional
         np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-7)
 
 
-def test_the_size_of_buckets_changes_no_bit_of_two_shards(results):
-    for shard in results["buckets"]:
-        states = list(shard.values())
-        # More than two numbers may be added in another order.
-        if len(results["buckets"]) == 2:
-            assert states == [states[0]] * 3
-        assert shard == results["buckets"][0]
-
-
 def test_each_shard_drops_other_elements_and_counts_alike(results):
     shards = results["dropout"]
     assert len({shard["mask"] for shard in shards}) == len(shards)
@@ -286,7 +276,6 @@ ERRORS = {
     "[2, 1] variable; expected w float [3, 1] variable, as on shard 0",
     "operators": "shard 1: the shards run different steps: a node differs; found Abs ['d']",
     "optimizers": "a state tensor differs; found loss_scale/current_loss_scale",
-    "options": "an option differs; found bucket_bytes 200; expected bucket_bytes 100",
     "no sums": "the step sums nothing over shards",
     "division": "the batch cannot be divided evenly among the shards; found 3 examples",
     "batch": "the batch cannot be divided evenly among the shards; found 3 examples",

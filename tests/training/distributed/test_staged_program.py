@@ -10,13 +10,12 @@ import pytest
 import train_models
 from digits_file import all_digits
 from shard_models import LINEAR, loaded, plain_cnn
-from twin import Done, Twin, arrays
+from twin import Twin, arrays
 
 import amp_rewrite as amp
 from amp_rewrite.distributed import (
     CrossShardOptimizer,
     ShardError,
-    ShardOptions,
     Shards,
     shard_context,
 )
@@ -62,14 +61,13 @@ def run(op, feeds, fetches=("loss",), steps=3, **options):
 
 
 @pytest.mark.share(5)
-@pytest.mark.parametrize("bucket_bytes", [1, 2000, 25 << 20])
 @pytest.mark.parametrize("name", MODELS)
-def test_equal_shards_compute_what_one_does(name, bucket_bytes):
+def test_equal_shards_compute_what_one_does(name):
     model, feeds = (make() for make in MODELS[name])
     rule = amp.optimizers.Momentum(0.01, 0.9)
     expected, states = run(op_of(model, lambda o: o, rule), feeds)
-    shards = Shards(Twin(), ShardOptions(bucket_bytes))
-    found, own = run(op_of(model, rule=amp.optimizers.Momentum(0.01, 0.9)), feeds, shards=shards)
+    rule = amp.optimizers.Momentum(0.01, 0.9)
+    found, own = run(op_of(model, rule=rule), feeds, shards=Shards(Twin()))
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
     assert own.keys() == states.keys()
     for key, array in own.items():
@@ -88,7 +86,7 @@ def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
     options = {"precision": precision, "emulate": precision != "float32"}
     expected, states = run(op_of(plain_cnn(), scaled), image_feeds(), **options)
     op = op_of(plain_cnn(), lambda o: scaled(CrossShardOptimizer(o)))
-    found, own = run(op, image_feeds(), shards=Shards(Twin(), ShardOptions()), **options)
+    found, own = run(op, image_feeds(), shards=Shards(Twin()), **options)
     # Halving the loss is exact but where a half is subnormal in the low type.
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-3)
     assert own.keys() == states.keys()
@@ -107,7 +105,7 @@ def test_local_gradients_and_sums_can_be_fetched():
     local = next(
         str(n.inputs[0].name) for n in replica_nodes(op.graph.model) if n.outputs[0].name == sums[0]
     )
-    shards = Shards(Twin(), ShardOptions())
+    shards = Shards(Twin())
     found, _ = run(op, FEEDS, ("loss", local, sums[0]), steps=1, shards=shards)
     np.testing.assert_array_equal(found[sums[0]], 2 * found[local])
 
@@ -131,7 +129,7 @@ def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
     model, feeds = (make() for make in MODELS[name])
     expected, states = run(op_of(model, lambda o: o, amp.optimizers.Momentum(0.01, 0.9)), feeds)
     rule = amp.optimizers.Momentum(0.01, 0.9)
-    found, own = run(op_of(model, WAYS[way], rule), feeds, shards=Shards(Twin(), ShardOptions()))
+    found, own = run(op_of(model, WAYS[way], rule), feeds, shards=Shards(Twin()))
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
     assert {key for key in own if not key.startswith("loss_scale/")} == states.keys()
     for key, array in states.items():
@@ -141,7 +139,7 @@ def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
 
 def test_fused_gradients_travel_in_one_buffer():
     twin = Twin()
-    run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin, ShardOptions()))
+    run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin))
     count, size = arrays(twin)
     weights = sum(a.nbytes for a in op_of(plain_cnn()).graph.variables() for a in [a.read()])
     assert count == 1
@@ -150,13 +148,10 @@ def test_fused_gradients_travel_in_one_buffer():
 
 def test_a_step_that_failed_between_sums_is_the_last():
     class Broken(Twin):
-        def start_sum(self, buffer):
-            super().start_sum(buffer)
-            if len(self.sums) == 2:
-                raise ArithmeticError("no more")
-            return Done()
+        def sum(self, buffer):
+            raise ArithmeticError("no more")
 
-    shards = Shards(Broken(), ShardOptions(bucket_bytes=1))
+    shards = Shards(Broken())
     with amp.TrainingSession(op_of(plain_cnn()), threads=1, shards=shards) as session:
         with pytest.raises(ArithmeticError):
             session.run(image_feeds())
@@ -172,7 +167,7 @@ def test_sessions_share_the_groups_of_shards():
             made.append(groups)
             return self
 
-    shards = Shards(Counting(), ShardOptions())
+    shards = Shards(Counting())
     for assignment in ([[1, 0]], [[0, 1]], [[1, 0]]):
         op = op_of(LINEAR, lambda o, a=assignment: CrossShardOptimizer(o, group_assignment=a))
         run(op, FEEDS, steps=1, shards=shards)
@@ -185,7 +180,7 @@ def test_sums_of_another_step_of_the_graph_are_not_fetched():
         other = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(loss)
         op = CrossShardOptimizer(amp.optimizers.GradientDescent(0.1)).minimize(loss)
     name = other.fetches["loss"].name
-    with amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session:
+    with amp.TrainingSession(op, shards=Shards(Twin())) as session:
         assert op.fetches["loss"].name != name
         with pytest.raises(FetchError, match="not a part of this step"):
             session.run(FEEDS, name)
@@ -202,7 +197,7 @@ def test_an_mpiexec_of_another_mpi_library_is_an_error(monkeypatch, name):
 
 def test_an_error_inside_the_block_ends_the_other_shards(caplog):
     def fail():
-        with Shards(Twin(), ShardOptions()) as shards:
+        with Shards(Twin()) as shards:
             assert shards.is_first
             raise ArithmeticError("no more")
 
@@ -215,7 +210,7 @@ def test_an_error_inside_the_block_ends_the_other_shards(caplog):
 
 def test_sessions_inside_the_block_find_the_shards():
     twin = Twin()
-    with Shards(twin, ShardOptions()):
+    with Shards(twin):
         op = CrossShardOptimizer(amp.optimizers.Adam(0.1)).minimize(
             amp.value(loaded(LINEAR), "loss")
         )
@@ -229,7 +224,7 @@ def test_batches_of_data_are_parts_of_the_global_ones():
     data = {"x": np.arange(11), "scalar": np.array(3)}
     parts = []
     for rank in range(2):
-        shards = Shards(Twin(), ShardOptions())
+        shards = Shards(Twin())
         shards.rank = rank
         own = shards.data(data)
         assert own.steps(4) == 3
@@ -243,5 +238,5 @@ def test_batches_of_data_are_parts_of_the_global_ones():
 def test_whether_a_step_counts_does_not_depend_on_what_one_shard_fetches(fetches):
     op = op_of(LINEAR, lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
     large = {name: array * np.float32(1e10) for name, array in FEEDS.items()}
-    found, _ = run(op, large, fetches, steps=1, shards=Shards(Twin(), ShardOptions()))
+    found, _ = run(op, large, fetches, steps=1, shards=Shards(Twin()))
     assert not found["grads_finite"]  # the gradients are, but their norm overflows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -150,40 +149,9 @@ def fed(value: Any, kind: Any = np.float32) -> dict[str, Any]:
     return feeds
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_refused_if_asked(value: float) -> None:
-    with classifier(non_finite="refuse") as session:
-        text = (
-            rf"'x' holds a number that is not finite; found {value} at \[1, 2\]; 1 of 6 are wrong"
-        )
-        with pytest.raises(FeedError, match=text):
-            session.run(fed(value))
-
-
-def test_numbers_that_are_not_finite_are_allowed_unless_asked() -> None:
+def test_numbers_that_are_not_finite_are_fed_as_they_are() -> None:
     with classifier() as session:
         assert np.isnan(session.run(fed(np.nan))["loss"])
-
-
-def test_bfloat16_is_a_floating_point_type_too() -> None:
-    text = CLASSIFIER.replace("float[N, 3] x", "bfloat16[N, 3] b").replace(
-        "y = MatMul", "x = Cast<to = 1>(b) y = MatMul"
-    )
-    loss = amp.losses.softmax_cross_entropy(loaded(text), "y", "t")
-    op = amp.optimizers.Adam().minimize(loss)
-    feeds = fed(np.nan, ml_dtypes.bfloat16)
-    feeds["b"] = feeds.pop("x")
-    with (
-        amp.TrainingSession(op, non_finite="refuse") as session,
-        pytest.raises(FeedError, match="'b' holds a number that is not finite"),
-    ):
-        session.run(feeds)
-
-
-@pytest.mark.parametrize("given", ["drop", None, 1, ["count"]])
-def test_another_treatment_is_an_error(given: Any) -> None:
-    with pytest.raises(OptionError, match=r"non_finite: unknown treatment .* 'allow' or 'refuse'"):
-        classifier(non_finite=given)
 
 
 @pytest.mark.parametrize(
