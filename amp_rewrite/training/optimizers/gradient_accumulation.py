@@ -15,15 +15,12 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     dense,
-    parts_of,
-    remember_parts,
     unwrap,
-    values_of,
     wrap,
 )
 from amp_rewrite.training.optimizers.slots import Variable
@@ -115,31 +112,7 @@ class Accumulation:
         self._weights = batch_weights(graph, b, f"{_SCOPE}/denominator", ACCUMULATOR)
         if self._weights is not None:
             self._totals[self._weights.state] = self._weights.total
-        means = [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
-        self._accumulate_parts(graph, pairs, means)
-        return means
-
-    def _accumulate_parts(self, graph: TrainingGraph, pairs: Pairs, means: Pairs) -> None:
-        """Add up what tells of each loss whether its gradients are finite, if there are several.
-
-        That is the sum of their elements, which infinities and NaN stay in.
-        """
-        of = [None if g is None else parts_of(values_of(unwrap(g))) for g, _ in pairs]
-        noted = [parts for parts in of if parts is not None]
-        if not noted:
-            return
-        b = graph.scoped(_SCOPE, Part.ARITHMETIC)
-        totals: list[ir.Value] = []
-        for number, parts in enumerate(zip(*noted, strict=True)):
-            sums = [b.reduce_sum(part, keepdims=False) for part in parts if part is not None]
-            name = f"{_SCOPE}/loss_{number}"
-            state = graph.state(name, np.array(0, np.float32), ACCUMULATOR)
-            terms = [state.value, *(b.cast(each, ir.DataType.FLOAT) for each in sums)]
-            totals.append(b.shaped_like(b.op("Sum", *terms), state.value))
-            self._totals[state] = totals[-1]
-        for mean, parts in zip((g for g, _ in means), of, strict=True):
-            if parts is not None:
-                remember_parts(values_of(unwrap(mean)), totals)
+        return [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
 
     def _mean(self, graph: TrainingGraph, gradient: Gradient, variable: State) -> Any:
         if gradient is None:
