@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.grad.builder.builder import Builder
@@ -28,26 +28,24 @@ from amp_rewrite.training.loss_scaling.skipped_step import (
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
-from amp_rewrite.training.optimizers.clipping import LIMITS
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
     check_float,
-    check_grad_loss,
     check_loss,
-    checked_var_list,
 )
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.optimizers.config import (
+    KERAS,
+    LIMITS,
     arguments,
     custom_classes,
     flat,
     mapping,
-    take_settings,
+    supported,
 )
 from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap, wrap
-from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.training.optimizers.slots import Variable, VarList
+from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import FINITE, TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper, unscalable
 
@@ -246,22 +244,13 @@ class LossScaleOptimizer(OptimizerWrapper):
         reciprocal = b.reciprocal(self._values(graph).current_loss_scale)
         return [None if g is None else wrap(graph, unscaled(b, g, reciprocal)) for g in raw]
 
-    @options_by_position
-    def compute_gradients(
-        self,
-        loss: Loss,
-        var_list: VarList = None,
-        grad_loss: GraphValue | None = None,
-        **options: Unpack[GradientOptions],
+    def _gradients_of(
+        self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
     ) -> list[tuple[Any, State]]:
-        """Do what `Optimizer.compute_gradients` does, with a scaled seed; unscale the gradients."""
-        value = check_loss(loss)
-        check_float("loss", value.name, value.dtype)
-        seed_of_user = check_grad_loss(value, grad_loss)
-        b, scale = _builder_in(value.graph), self._values(value.graph).current_loss_scale
-        var_list = checked_var_list(value, var_list)
-        seed = scaled_seed(b, value, scale, seed_of_user)
-        pairs = super().compute_gradients(value, var_list=var_list, grad_loss=seed, **options)
+        """Return unscaled gradients, computed with a scaled seed."""
+        b, scale = _builder_in(loss.graph), self._values(loss.graph).current_loss_scale
+        seed = scaled_seed(b, loss, scale, grad_loss)
+        pairs = super()._gradients_of(loss, variables, seed)
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
@@ -334,8 +323,8 @@ class LossScaleOptimizer(OptimizerWrapper):
         if needed == ["optimizer"]:
             needed.append("loss_scale")
         else:
-            take_settings(cls.__name__, settings)
-            settings = {key: value for key, value in settings.items() if value is not None}
+            given = supported(cls.__name__, settings).items()
+            settings = {k: v for k, v in given if v is not None and k not in KERAS}
         settings = arguments(cls, settings, LossScaleTypeError, needed)
         settings[needed[0]] = registry.get(settings[needed[0]], custom_objects=custom)
         if "loss_scale" in needed:

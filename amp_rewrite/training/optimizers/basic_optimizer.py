@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import gradient_options
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
     check_pairs,
@@ -18,29 +17,18 @@ from amp_rewrite.training.optimizers.apply_updates import (
     counter_of,
     train_op,
 )
-from amp_rewrite.training.optimizers.clipping import LIMITS, Clipping, check_limits, clip
+from amp_rewrite.training.optimizers.clipping import clip
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
     check_float,
     check_grad_loss,
     check_loss,
+    check_options,
     chosen_variables,
     raw_gradients,
 )
-from amp_rewrite.training.optimizers.config import (
-    ELSEWHERE,
-    NAMES,
-    SETTINGS,
-    KerasSettings,
-    renamed,
-    take_settings,
-)
+from amp_rewrite.training.optimizers.config import ELSEWHERE, LIMITS, NAMES, Settings, taken
 from amp_rewrite.training.optimizers.gradient import Gradient, wrap
-from amp_rewrite.training.optimizers.gradient_options import (
-    GradientOptions,
-    check_options,
-    options_by_position,
-)
 from amp_rewrite.training.optimizers.learning_rate import (
     LEARNING_RATE,
     LearningRate,
@@ -52,6 +40,9 @@ from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, Var
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
+_PARTS: dict[str, type] = {"rule": UpdateRule, "settings": Settings}
+"""The attributes of an optimizer that are built into steps -> their classes."""
+
 
 class BasicOptimizer:
     """Gradients, updates, and the settings and states that they are made with.
@@ -59,9 +50,9 @@ class BasicOptimizer:
     Its attributes are those of `Optimizer`.
     """
 
-    GATE_NONE: ClassVar[int] = gradient_options.GATE_NONE
-    GATE_OP: ClassVar[int] = gradient_options.GATE_OP
-    GATE_GRAPH: ClassVar[int] = gradient_options.GATE_GRAPH
+    GATE_NONE: ClassVar[int] = 0
+    GATE_OP: ClassVar[int] = 1
+    GATE_GRAPH: ClassVar[int] = 2
 
     supports_loss_scaling: bool = True
     """Whether a loss scale may multiply the gradients on their way; False for a collective that
@@ -87,8 +78,8 @@ class BasicOptimizer:
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
-            **options: See `Clipping`; and Keras's, see `KerasSettings`, and its spelling of the
-                hyperparameters (`beta_1`, `beta_2`, `rho`, `nesterov`).
+            **options: See `Settings`; and Keras's spelling of the hyperparameters (`beta_1`,
+                `beta_2`, `rho`, `nesterov`).
 
         Raises:
             OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
@@ -97,12 +88,8 @@ class BasicOptimizer:
         check.optimizer_name(name)
         self._built = False
         self.use_locking = use_locking
-        self.rule = renamed(name, UpdateRule() if rule is None else rule, options)
-        settings = take_settings(name, options)
-        self.use_ema, self.ema_momentum = settings.use_ema, settings.ema_momentum
-        self.gradient_accumulation_steps = settings.gradient_accumulation_steps
-        limits = check_limits(name, Clipping(**options))
-        self.clipnorm, self.clipvalue, self.global_clipnorm = limits
+        self.rule = UpdateRule() if rule is None else rule
+        self.rule, self.settings = taken(name, self.rule, options)
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
@@ -128,47 +115,41 @@ class BasicOptimizer:
                 remedy="set it before gradients are applied, or make another optimizer; only the "
                 "learning rate can change between steps",
             )
-        if not hasattr(type(self), name) and name in hyperparameters(self):
-            name, value = "rule", replace(self.rule, **{name: value})
-        super().__setattr__(name, self._checked(name, value))
+        part = None if hasattr(type(self), name) else parts(self).get(name)
+        if part is not None:
+            name, value = part, replace(vars(self)[part], **{name: value})
+        if name in _PARTS and not isinstance(value, _PARTS[name]):
+            raise OptimizerTypeError(
+                f"{name} must be of another class",
+                found=repr(value),
+                expected=_PARTS[name].__name__,
+            )
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a hyperparameter of the rule, by its name or by the one that Keras has for it."""
+        """Return a hyperparameter or a setting, by its name or by the one that Keras has for it."""
         ours = self._ours(name)
-        if ours in hyperparameters(self):
-            return getattr(self.rule, ours)
+        part = parts(self).get(ours)
+        if part is not None:
+            return getattr(vars(self)[part], ours)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        """Return the names of all attributes, the hyperparameters among them."""
-        return sorted({*super().__dir__(), *hyperparameters(self)})
+        """Return the names of all attributes, hyperparameters and settings among them."""
+        return sorted({*super().__dir__(), *parts(self)})
 
     def _ours(self, name: str) -> str:
         """Return the hyperparameter that Keras has under a name, or the name."""
-        own = hyperparameters(self)
-        ours = NAMES.get(name)
+        own, ours = parts(self), NAMES.get(name)
         return name if ours is None or name in own or ours not in own else ours
 
     def _meant(self, name: str) -> str | None:
         """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
-        parts = {n.replace("_", ""): n for n in (*LIMITS, *SETTINGS, *hyperparameters(self))}
-        if name in parts.values():
+        own = {n.replace("_", ""): n for n in parts(self)}
+        if name in own.values():
             return None
         meant = ELSEWHERE.get(name, name).split()[0]
-        return parts.get(meant.replace("_", "").lower())
-
-    def _checked(self, name: str, value: Any) -> Any:
-        """Return the value of an attribute, which the constructor would take too."""
-        if name in LIMITS and "_states" in vars(self):
-            others = {key: vars(self).get(key) for key in LIMITS}
-            check_limits(self.name, Clipping(**{**others, name: value}))
-        elif name in SETTINGS:
-            KerasSettings(**{name: value})
-        elif name == "rule" and not isinstance(value, UpdateRule):
-            raise OptimizerTypeError(
-                "not a rule", where=name, found=repr(value), expected="an UpdateRule"
-            )
-        return value
+        return own.get(meant.replace("_", "").lower())
 
     @property
     def name(self) -> str:
@@ -187,7 +168,7 @@ class BasicOptimizer:
         rate_multiplier: float | None = None,
         rate_state: str = LEARNING_RATE,
         weight_decay: float | None = None,
-        **clipping: Any,
+        **limits: float,
     ) -> Self:
         """Return an optimizer for a group of this one's variables: the same but for what is given.
 
@@ -199,7 +180,7 @@ class BasicOptimizer:
             rate_multiplier: What this optimizer's learning rate is multiplied by.
             rate_state: The name of the state that holds a learning rate of its own.
             weight_decay: A weight decay of its own.
-            **clipping: A limit of its own; see `Clipping`.
+            **limits: A limit of its own to clip to; see `Settings`.
         """
         member = copy.copy(self)
         member._built = False
@@ -216,19 +197,18 @@ class BasicOptimizer:
                     remedy="use one that has, such as AdamW or Momentum",
                 )
             member.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
-        if clipping:
-            vars(member).update(
-                zip(LIMITS, check_limits(self.name, Clipping(**clipping)), strict=True)
-            )
+        if limits:
+            member.settings = replace(self.settings, **{**dict.fromkeys(LIMITS), **limits})
         return member
 
-    @options_by_position
     def compute_gradients(
         self,
         loss: Loss,
         var_list: VarList = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
         grad_loss: GraphValue | None = None,
-        **options: Unpack[GradientOptions],
     ) -> list[tuple[Any, State]]:
         """Add the nodes that compute the gradients of a loss.
 
@@ -240,8 +220,11 @@ class BasicOptimizer:
                 names; None is every floating-point initializer that the loss depends on and that
                 is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
                 has a gradient as well, which `apply_gradients` refuses.
+            gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH. Without effect; see `Optimizer`.
+            aggregation_method: A number of TensorFlow's AggregationMethod, or None. Without effect:
+                gradients that meet are added by one Sum in the widest of their types.
+            colocate_gradients_with_ops: Without effect: ONNX assigns no devices.
             grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
-            **options: TensorFlow's, behind `var_list` or by name; they are without effect.
 
         Returns:
             (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
@@ -254,13 +237,19 @@ class BasicOptimizer:
             OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
                 variable is not floating-point.
         """
-        check_options(options)
+        del colocate_gradients_with_ops
+        check_options(gate_gradients, aggregation_method)
         value = check_loss(loss)
-        graph = self._states.graph = value.graph
         check_float("loss", value.name, value.dtype)
-        variables = chosen_variables(graph, value, var_list)
-        seed = check_grad_loss(value, grad_loss)
-        gradients = raw_gradients(graph, value, variables, seed)
+        variables = chosen_variables(value.graph, value, var_list)
+        return self._gradients_of(value, variables, check_grad_loss(value, grad_loss))
+
+    def _gradients_of(
+        self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
+    ) -> list[tuple[Any, State]]:
+        """Do what `compute_gradients` does, with arguments that it has checked."""
+        graph = self._states.graph = loss.graph
+        gradients = raw_gradients(graph, loss, variables, grad_loss)
         return [(wrap(graph, g), v) for g, v in zip(gradients, variables, strict=True)]
 
     def reduce_gradients(
@@ -283,7 +272,7 @@ class BasicOptimizer:
         check_step(graph, counter, new=global_step is None)
         self._states.graph = graph
         gradients = [gradient for gradient, _ in pairs]
-        clipped = clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        clipped = clip(gradients, self.settings)
         step = StepUpdates(
             self.rule,
             self._rate,
@@ -297,9 +286,9 @@ class BasicOptimizer:
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
         op = train_op(step, gradients)
-        if not self.use_ema:
+        if not self.settings.use_ema:
             return op
-        return averaged(op, Average(self.ema_momentum, warm_up=False, start=1))
+        return averaged(op, Average(self.settings.ema_momentum, warm_up=False, start=1))
 
     def get_slot(
         self, var: Variable, name: str | None = None, *, slot_name: str | None = None
@@ -413,13 +402,15 @@ class BasicOptimizer:
         return own if counter is None or elsewhere else [counter, *own]
 
 
-def hyperparameters(optimizer: BasicOptimizer) -> set[str]:
-    """Return the names of the fields of an optimizer's rule; a wrapper has none of its own."""
-    rule = vars(optimizer).get("rule")
-    return set() if rule is None else {entry.name for entry in fields(rule)}
+def parts(optimizer: BasicOptimizer) -> dict[str, str]:
+    """Return hyperparameter or setting -> the attribute of an optimizer that has it.
+
+    A wrapper has none of its own.
+    """
+    own = vars(optimizer)
+    return {entry.name: part for part in _PARTS if part in own for entry in fields(own[part])}
 
 
 def is_part(optimizer: BasicOptimizer, name: str) -> bool:
     """Return whether an attribute of an optimizer is built into steps."""
-    settings = ("rule", *LIMITS, *SETTINGS)
-    return name in settings or name in hyperparameters(optimizer)
+    return name in _PARTS or name in parts(optimizer)

@@ -33,6 +33,22 @@ Loss: TypeAlias = OneLoss | Sequence[OneLoss]
 
 _KINDS = State | GraphValue | ir.Value | str
 
+_GATES, _AGGREGATIONS = (0, 1, 2), (None, 0, 1, 2)
+
+
+def check_options(gate_gradients: object, aggregation_method: object) -> None:
+    """Refuse options of a backward pass that TensorFlow refuses; none has an effect."""
+    if not isinstance(gate_gradients, int) or gate_gradients not in _GATES:
+        raise OptimizerValueError(
+            "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
+            f"Optimizer.GATE_GRAPH. Not {gate_gradients}"
+        )
+    if not isinstance(aggregation_method, int | None) or aggregation_method not in _AGGREGATIONS:
+        raise OptimizerValueError(
+            f"Invalid aggregation_method specified {aggregation_method}",
+            expected=" or ".join(map(str, _AGGREGATIONS)),
+        )
+
 
 def check_loss(loss: Loss) -> GraphValue:
     """Return what is minimized: a loss, called if it is a callable, or the sum of several."""
@@ -195,12 +211,6 @@ def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -
     for variable in variables:
         check_float("variable", variable.name, variable.dtype)
     return variables
-
-
-def checked_var_list(loss: GraphValue, var_list: object) -> Any:
-    """Return the argument of a wrapper, which refuses it before it adds anything."""
-    references = chosen_variables(loss.graph, loss, var_list)
-    return None if var_list is None else references
 
 
 def flat_var_list(var_list: object) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, ParamSpec, Self, Unpack, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -15,18 +15,20 @@ from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
 from amp_rewrite.training.optimizers.basic_optimizer import BasicOptimizer
-from amp_rewrite.training.optimizers.clipping import LIMITS, clip
-from amp_rewrite.training.optimizers.compute_gradients import Loss, called, flat_var_list
-from amp_rewrite.training.optimizers.config import NAMES, SETTINGS, KerasSettings, arguments, flat
+from amp_rewrite.training.optimizers.clipping import clip
+from amp_rewrite.training.optimizers.compute_gradients import (
+    Loss,
+    called,
+    check_options,
+    flat_var_list,
+)
+from amp_rewrite.training.optimizers.config import LIMITS, NAMES, arguments, flat
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
-from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.slots import Variable, VarList, assign_all
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
-
-P = ParamSpec("P")
 
 
 class Optimizer(BasicOptimizer):
@@ -42,35 +44,47 @@ class Optimizer(BasicOptimizer):
     `gate_gradients` asks for is therefore given, without a node for it.
 
     Attributes:
-        rule: How one step changes a variable. It and the limits cannot be set any more when
-            gradients have been applied: a step would keep what it has.
+        rule: How one step changes a variable. It and the settings cannot be set any more
+            when gradients have been applied: a step would keep what it has.
         use_locking: What the constructor was given.
-        clipnorm: See `Clipping`; so for the next two.
-        clipvalue: See `Clipping`.
-        global_clipnorm: See `Clipping`.
-        use_ema: See `KerasSettings`; so for the next two.
-        ema_momentum: See `KerasSettings`.
-        gradient_accumulation_steps: See `KerasSettings`.
+        settings: How it clips, averages and accumulates; the fields of `Settings` are attributes
+            of the optimizer too.
     """
 
     _rule: ClassVar[Callable[..., UpdateRule]]
-    """What a constructor under `makes_rule` makes the rule with."""
+    """What makes the rule of the hyperparameters."""
+
+    def __init_subclass__(
+        cls, *, rule: Callable[..., UpdateRule] | None = None, **defaults: Any
+    ) -> None:
+        """Let the signature of a class's constructor be all of it if the class names a rule.
+
+        Args:
+            rule: Makes the rule; None is that of the parent.
+            **defaults: Other defaults than those of the parent's arguments.
+        """
+        super().__init_subclass__()
+        if rule is not None:
+            cls._rule = staticmethod(rule)
+        if rule is not None or defaults:
+            cls.__init__ = _constructor(cls.__init__, defaults)
 
     def get_name(self) -> str:
         """Return the optimizer's name."""
         return self.name
 
-    @options_by_position
     def minimize(
         self,
         loss: Loss,
         global_step: Variable | VarList = None,
         var_list: VarList = None,
+        gate_gradients: int = BasicOptimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
         name: str | None = None,
         grad_loss: GraphValue | None = None,
         *,
         accumulate: int | None = None,
-        **options: Unpack[GradientOptions],
     ) -> TrainOp:
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
@@ -78,13 +92,15 @@ class Optimizer(BasicOptimizer):
             loss: See `compute_gradients`; of several in a list the sum is minimized.
             global_step: See `apply_gradients`. A list, a tuple or a function is the `var_list`,
                 which stands here in TensorFlow 2.
-            var_list: See `compute_gradients`.
+            var_list: See `compute_gradients`; so for the next three.
+            gate_gradients: Without effect.
+            aggregation_method: Without effect.
+            colocate_gradients_with_ops: Without effect.
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
             accumulate: The mean of the gradients of this number of batches makes one update, that
                 of one large batch; see `Accumulation` for how batches count. None is the
                 optimizer's `gradient_accumulation_steps`, or 1.
-            **options: See `compute_gradients`.
 
         Returns:
             The step, for TrainingSession or build_step.
@@ -94,6 +110,8 @@ class Optimizer(BasicOptimizer):
             OptimizerTypeError: What those two raise.
             OptimizerValueError: No variable has a gradient; and what those two raise.
         """
+        del colocate_gradients_with_ops
+        check_options(gate_gradients, aggregation_method)
         counter, var_list = _step_and_variables(global_step, var_list)
         loss = called(loss)
         graph = loss.graph if isinstance(loss, GraphValue) else loss[0].graph
@@ -102,7 +120,7 @@ class Optimizer(BasicOptimizer):
         accumulation = Accumulation(
             1 if steps is None else steps, conditional=getattr(self, "conditional", "if")
         )
-        pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss, **options)
+        pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
         if all(gradient is None for gradient, _ in pairs):
             names = [variable.name for _, variable in pairs]
             of = pairs[0][1].graph.loss
@@ -167,7 +185,7 @@ class Optimizer(BasicOptimizer):
                 "a gradient is None: the loss does not depend on the variable", where=missing
             )
         gradients = [gradient for gradient, _ in pairs]
-        return clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        return clip(gradients, self.settings)
 
     def get_updates(self, loss: Loss, params: Iterable[Variable]) -> list[TrainOp]:
         """Return the step that minimizes a loss, in a list: Keras's name for `minimize`.
@@ -209,8 +227,7 @@ class Optimizer(BasicOptimizer):
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
-        settings = {name: getattr(self, name) for name in SETTINGS}
-        config.update(KerasSettings(**settings).changed())
+        config.update(self.settings.changed())
         if isinstance(self.learning_rate, schedules.Schedule):
             config["learning_rate"] = self.learning_rate.get_config()
         return config
@@ -233,18 +250,25 @@ class Optimizer(BasicOptimizer):
         return cls(**settings)
 
 
-def makes_rule(declared: Callable[P, None]) -> Callable[P, None]:
-    """Let the signature of an optimizer's constructor be all of it.
+def _constructor(declared: Callable[..., None], defaults: Mapping[str, Any]) -> Any:
+    """Return a constructor that makes an optimizer with the rule of its class.
 
     What the signature has besides the learning rate, `use_locking`, `name` and keywords that
-    `Optimizer` takes are hyperparameters, in our spelling or in Keras's, of the class's `_rule`.
+    `Optimizer` takes are hyperparameters of the rule, in our spelling or in Keras's.
+
+    Args:
+        declared: Has the signature; one that was made here too.
+        defaults: Argument -> a default in place of the declared one.
     """
-    signature = inspect.signature(declared)
-    *_, keywords = signature.parameters
+    parameters = inspect.signature(declared).parameters
+    *_, keywords = parameters
+    signature = inspect.Signature(
+        [p.replace(default=defaults.get(name, p.default)) for name, p in parameters.items()]
+    )
 
     @wraps(declared)
-    def construct(*args: P.args, **kwargs: P.kwargs) -> None:
-        declared(*args, **kwargs)  # Python says which argument is missing or unknown
+    def construct(*args: Any, **kwargs: Any) -> None:
+        inspect.unwrap(declared)(*args, **kwargs)  # says which argument is missing or unknown
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
@@ -254,6 +278,7 @@ def makes_rule(declared: Callable[P, None]) -> Callable[P, None]:
         own = {name if name in known else NAMES[name]: value for name, value in given.items()}
         Optimizer.__init__(optimizer, rule=optimizer._rule(**own), **rest)
 
+    vars(construct)["__signature__"] = signature
     return construct
 
 

@@ -36,9 +36,9 @@ class ParameterGroup:
         learning_rate: A learning rate of its own: a number or a schedule.
         rate_multiplier: What the optimizer's learning rate is multiplied by, schedule included.
         weight_decay: A weight decay of its own.
-        clipnorm: See `Clipping`; so for the next two. A norm is that of the group alone.
-        clipvalue: See `Clipping`.
-        global_clipnorm: See `Clipping`.
+        clipnorm: See `Settings`; so for the next two. A norm is that of the group alone.
+        clipvalue: See `Settings`.
+        global_clipnorm: See `Settings`.
         optimizer: An optimizer of its own, which has all of these but `variables` and `name`.
     """
 

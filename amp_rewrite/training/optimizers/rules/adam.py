@@ -17,7 +17,7 @@ from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
@@ -148,7 +148,7 @@ class AdamRule(UpdateRule):
         return b.sub(given.value, b.mul(direction, shared.rate)), new
 
 
-class Adam(Optimizer):
+class Adam(Optimizer, rule=AdamRule):
     """Adaptive moment estimation; see `AdamRule`.
 
     Attributes:
@@ -165,9 +165,6 @@ class Adam(Optimizer):
         >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
 
-    _rule = AdamRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -198,25 +195,8 @@ class Adam(Optimizer):
         return super().from_config(settings, custom_objects)
 
 
-class AdamOptimizer(Adam):
+class AdamOptimizer(Adam, epsilon_hat=True):
     """Adam with the epsilon hat; see `AdamRule`."""
-
-    @makes_rule
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adam",
-        *,
-        lazy: bool = False,
-        epsilon_hat: bool = True,
-        amsgrad: bool = False,
-        **options: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
 def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
@@ -283,7 +263,7 @@ class AdamWRule(DecayingAdamRule):
         return b.sub(value, b.mul(given.value, shared.decay)), new
 
 
-class AdamW(Adam):
+class AdamW(Adam, rule=AdamWRule):
     """Adam with decoupled weight decay; see `AdamWRule`, and `Adam` for its hyperparameters.
 
     Attributes:
@@ -297,9 +277,6 @@ class AdamW(Adam):
         >>> optimizer = amp.optimizers.AdamW(rate, weight_decay=0.01)
     """
 
-    _rule = AdamWRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -357,12 +334,9 @@ class LAMBRule(DecayingAdamRule):
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(AdamW):
+class LAMB(AdamW, rule=LAMBRule):
     """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
 
-    _rule = LAMBRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
