@@ -155,7 +155,6 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     **{f"{n}'s rule": lambda n=n: rule(getattr(opt, n)()) for n in CLASSES},
     "centered RMSProp's rule": lambda: rule(opt.RMSProp(centered=True)),
     "Optimizer": lambda: (opt.Optimizer, {"name": "own"}),
-    "ConstantSchedule": lambda: (opt.ConstantSchedule, {"learning_rate": 0.1}),
     "StepSchedule": lambda: (opt.StepSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "CosineSchedule": lambda: (opt.CosineSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "LinearWarmUp": lambda: (opt.LinearWarmUp, {"learning_rate": 0.1, "warm_up_steps": 2}),

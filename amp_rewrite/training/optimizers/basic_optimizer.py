@@ -86,14 +86,11 @@ class BasicOptimizer:
             OptimizerValueError: The name is empty, or a hyperparameter is impossible.
         """
         check.optimizer_name(name)
-        self._built = False
         self.use_locking = use_locking
         self.rule = UpdateRule() if rule is None else rule
         self.rule, self.settings = taken(name, self.rule, options)
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
-        self._counter: State | None = None
-        self._given_counter: Variable | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; refuse one that a step is made of, once there is a step.
@@ -108,7 +105,8 @@ class BasicOptimizer:
                 where=name,
                 expected=repr(meant),
             )
-        if vars(self).get("_built") and is_part(self, name):
+        states = vars(self).get("_states")
+        if states is not None and states.built and is_part(self, name):
             raise OptimizerValueError(
                 f"{name} is part of the step, which has been built",
                 where=self.name,
@@ -183,7 +181,6 @@ class BasicOptimizer:
             **limits: A limit of its own to clip to; see `Settings`.
         """
         member = copy.copy(self)
-        member._built = False
         if rate is not None:
             member._rate = LearningRate(self.name, rate, rate_state)
         elif rate_multiplier is not None:
@@ -196,9 +193,10 @@ class BasicOptimizer:
                     found=f"weight_decay={weight_decay}",
                     remedy="use one that has, such as AdamW or Momentum",
                 )
-            member.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
+            vars(member)["rule"] = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
         if limits:
-            member.settings = replace(self.settings, **{**dict.fromkeys(LIMITS), **limits})
+            own = replace(self.settings, **{**dict.fromkeys(LIMITS), **limits})
+            vars(member)["settings"] = own
         return member
 
     def compute_gradients(
@@ -268,7 +266,7 @@ class BasicOptimizer:
         plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         scope = self._states.optimizer if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
-        counter = self._given_counter if global_step is None else global_step
+        counter = self._states.given_counter if global_step is None else global_step
         check_step(graph, counter, new=global_step is None)
         self._states.graph = graph
         gradients = [gradient for gradient, _ in pairs]
@@ -281,8 +279,7 @@ class BasicOptimizer:
             scope=scope,
             global_step=counter,
         )
-        self._counter = step.counter
-        self._built = True
+        self._states.counter, self._states.built = step.counter, True
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
         op = train_op(step, gradients)
@@ -374,11 +371,11 @@ class BasicOptimizer:
         Setting it chooses the state that `apply_gradients` counts in without a `global_step`: an
         integer scalar of the model or its name, or a new name, before gradients are applied.
         """
-        return self._counter
+        return self._states.counter
 
     @iterations.setter
     def iterations(self, value: Variable) -> None:
-        if self._built:
+        if self._states.built:
             raise OptimizerValueError(
                 "Cannot set `iterations` to a new Variable after the Optimizer weights have been "
                 "created",
@@ -389,15 +386,15 @@ class BasicOptimizer:
         if isinstance(value, str):
             graph = self._states.graph
             check.label("the iterations", value)
-            self._counter = None if graph is None else check_step(graph, value, new=True)
+            self._states.counter = None if graph is None else check_step(graph, value, new=True)
         else:
-            self._counter = counter_of(value)
-        self._given_counter = value
+            self._states.counter = counter_of(value)
+        self._states.given_counter = value
 
     @property
     def weights(self) -> list[State]:
         """The iterations, then slots and non-slot states in order of creation."""
-        own, counter = self._states.of_graph(), self._counter
+        own, counter = self._states.of_graph(), self._states.counter
         elsewhere = counter is None or self._states.graph not in (counter.graph, None)
         return own if counter is None or elsewhere else [counter, *own]
 

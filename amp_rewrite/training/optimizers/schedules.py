@@ -73,18 +73,6 @@ class Schedule(check.Checked, ABC):
 
 
 @dataclass(frozen=True)
-class ConstantSchedule(Schedule):
-    """The same rate at every step."""
-
-    learning_rate: float = check.field(check.number)
-
-    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return 1."""
-        del b, step
-        return 1.0
-
-
-@dataclass(frozen=True)
 class StepSchedule(Schedule):
     """learning_rate * decay_rate ^ floor(step / decay_steps)."""
 
@@ -263,7 +251,6 @@ class PiecewiseConstantDecay(Schedule):
 _SCHEDULES: dict[str, type[Schedule]] = {
     kind.__name__: kind
     for kind in (
-        ConstantSchedule,
         StepSchedule,
         CosineSchedule,
         LinearWarmUp,
