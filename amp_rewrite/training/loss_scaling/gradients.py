@@ -17,7 +17,7 @@ from amp_rewrite.training.graph.training_graph import GraphValue, State, Trainin
 from amp_rewrite.training.optimizers.clipping import (
     global_norm_of,
     known_norm,
-    remember_norm,
+    norm_before_clipping,
     unclipped,
 )
 from amp_rewrite.training.optimizers.gradient import (
@@ -102,11 +102,7 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
     """
     sources = [unclipped(g) for g in gradients]
-    norm = known_norm(sources)
-    if norm is None:
-        raw = [merged(b, g, rows_only=True) for g in sources]
-        norm = global_norm_of(b, raw)
-        remember_norm(norm, raw)
+    norm = norm_before_clipping(b, gradients)
     finite = _checked(b, norm)
     hidden = hidden_infinities(values_of(g) for g in sources)
     for path in dict.fromkeys(hidden.values()):

@@ -15,7 +15,6 @@ from amp_rewrite.training.optimizers.apply_updates import (
     check_pairs,
     check_step,
     counter_of,
-    train_op,
 )
 from amp_rewrite.training.optimizers.clipping import clip
 from amp_rewrite.training.optimizers.compute_gradients import (
@@ -271,18 +270,12 @@ class BasicOptimizer:
         self._states.graph = graph
         gradients = [gradient for gradient, _ in pairs]
         clipped = clip(gradients, self.settings)
-        step = StepUpdates(
-            self.rule,
-            self._rate,
-            self._states,
-            graph,
-            scope=scope,
-            global_step=counter,
-        )
+        rule, rate, states = self.rule, self._rate, self._states
+        step = StepUpdates(rule, rate, states, graph, scope=scope, global_step=counter)
         self._states.counter, self._states.built = step.counter, True
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
-        op = train_op(step, gradients)
+        op = step.finish(gradients)
         if not self.settings.use_ema:
             return op
         return averaged(op, Average(self.settings.ema_momentum, warm_up=False, start=1))

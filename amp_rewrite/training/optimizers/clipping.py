@@ -202,10 +202,20 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
     return norm
 
 
-def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
-    """Let `known_norm` find the global norm of gradients."""
-    for values in map(values_of, gradients):
-        values.meta[NORM_KEY] = norm, values
+def norm_before_clipping(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of gradients before clipping: the one that is known, or a new one.
+
+    Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
+    results.
+    """
+    sources = [unclipped(gradient) for gradient in gradients]
+    norm = known_norm(sources)
+    if norm is None:
+        raw = [merged(b, g, rows_only=True) for g in sources]
+        norm = global_norm_of(b, raw)
+        for values in map(values_of, raw):
+            values.meta[NORM_KEY] = norm, values
+    return norm
 
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
