@@ -226,20 +226,7 @@ class AdamWScalars(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecayingAdamRule(AdamRule):
-    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
-
-    weight_decay: float = check.field(check.number, default=0.0)
-    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
-        return bool(self.weight_decay) and not any(excluded)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamWRule(DecayingAdamRule):
+class AdamWRule(AdamRule):
     """Adam whose weight decay is not a part of the gradient.
 
         w -= learning_rate * weight_decay * w, then Adam's step
@@ -249,7 +236,15 @@ class AdamWRule(DecayingAdamRule):
     It touches every row, so that a sparse gradient is made dense.
     """
 
-    def shared(self, given: SharedInput) -> AdamWScalars:
+    weight_decay: float = check.field(check.number, default=0.0)
+    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
+
+    def shared(self, given: SharedInput) -> Any:
         """Return AdamWScalars."""
         rate, epsilon = super().shared(given)
         return AdamWScalars(rate, epsilon, given.b.mul(given.rate, self.weight_decay))
@@ -305,7 +300,7 @@ class LAMBScalars(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LAMBRule(DecayingAdamRule):
+class LAMBRule(AdamWRule):
     """Adam's direction, scaled per variable to the norm of the variable.
 
         r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
@@ -316,7 +311,7 @@ class LAMBRule(DecayingAdamRule):
     variable, so that a sparse gradient is made dense.
     """
 
-    def shared(self, given: SharedInput) -> LAMBScalars:
+    def shared(self, given: SharedInput) -> Any:
         """Return LAMBScalars."""
         b, others, dtype = given.b, given.others, given.dtype
         second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
