@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -18,11 +18,11 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
 from amp_rewrite.grad.builder.known import constant_tensor, differ, dims, type_of
 from amp_rewrite.grad.rule import IndexedSlices
+from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import clipping
-from amp_rewrite.training.optimizers.constraint import check_gradient, constrained
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     graph_of,
@@ -100,7 +100,7 @@ class StepUpdates:
             if rows is not None:
                 whole = b.op("ScatterND", state.value, b.unsqueeze(rows, [1]), result)
             self._updates[state.name] = b.shaped_like(whole, state.value)
-        self._updates[variable.name] = constrained(variable, self._updates[variable.name])
+        self._updates[variable.name] = _constrained(variable, self._updates[variable.name])
 
     def finish(self, gradients: Sequence[Any]) -> TrainOp:
         """Add the updates of what belongs to no variable, the global step last; describe the step.
@@ -123,6 +123,45 @@ class StepUpdates:
         if loss is not None:
             fetches["loss"] = loss.value
         return TrainOp(graph, loss, updates, self.counter.name, fetches)
+
+
+def _constrained(variable: State, updated: ir.Value) -> ir.Value:
+    """Return what the constraint of a variable makes of its updated value.
+
+    The nodes that it adds become part of the update, so that a skipped step skips them.
+    """
+    if variable.constraint is None:
+        return updated
+    graph = variable.graph
+    before = set(graph.model.graph)
+    result = cast(object, variable.constraint(GraphValue(graph, updated)))
+    if not isinstance(result, GraphValue):
+        raise OptimizerTypeError(
+            "a constraint must return a value",
+            where=variable.name,
+            found=f"an object of type {type(result).__name__}",
+        )
+    if result.graph is not graph:
+        raise OptimizerValueError(
+            "a constraint returned a value of another model", where=variable.name, found=result.name
+        )
+    kind, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
+    if kind != expected:
+        raise OptimizerValueError(
+            "a constraint must keep the type and the shape",
+            where=variable.name,
+            found=_text(result),
+            expected=_text(variable),
+        )
+    for node in graph.model.graph:
+        if node not in before:
+            node.metadata_props[PART_KEY] = Part.UPDATE
+    return result.value
+
+
+def _text(tensor: GraphValue | State) -> str:
+    lengths = "unknown lengths" if tensor.shape is None else list(tensor.shape)
+    return f"{tensor.dtype.name.lower()} {lengths}"
 
 
 def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
@@ -253,7 +292,13 @@ def _check_gradient(gradient: Gradient, variable: State) -> None:
             remedy="freeze it, or store it in float32",
         )
     raw = unwrap(gradient)
-    check_gradient(variable, raw)
+    if variable.constraint is not None and isinstance(raw, IndexedSlices):
+        raise UnsupportedError(
+            "Cannot use a constraint function on a sparse variable.",
+            where=variable.name,
+            found="a gradient of IndexedSlices",
+            remedy="take the constraint away, or read the table by something else than Gather",
+        )
     values = values_of(raw)
     expected: tuple[int | None, ...] = variable.shape
     kind = type_of(values) if values.type is not None else ir.DataType.FLOAT

@@ -161,9 +161,9 @@ class BasicOptimizer:
     def member(
         self,
         *,
-        rate: Rate | None = None,
+        group: str = "member",
+        learning_rate: Rate | None = None,
         rate_multiplier: float | None = None,
-        rate_state: str = LEARNING_RATE,
         weight_decay: float | None = None,
         **limits: float,
     ) -> Self:
@@ -173,15 +173,22 @@ class BasicOptimizer:
         group has one of its own.
 
         Args:
-            rate: A learning rate of its own.
-            rate_multiplier: What this optimizer's learning rate is multiplied by.
-            rate_state: The name of the state that holds a learning rate of its own.
-            weight_decay: A weight decay of its own.
+            group: The name of the group, after which the state of its learning rate is named.
+            learning_rate: See `ParameterGroup`; so for the next two.
+            rate_multiplier: See `ParameterGroup`.
+            weight_decay: See `ParameterGroup`.
             **limits: A limit of its own to clip to; see `Settings`.
         """
         member = copy.copy(self)
-        if rate is not None:
-            member._rate = LearningRate(self.name, rate, rate_state)
+        if learning_rate is not None and rate_multiplier is not None:
+            raise OptimizerValueError(
+                "settings that exclude each other",
+                where=f"group {group!r}",
+                found="learning_rate and rate_multiplier",
+                remedy="leave one of them out",
+            )
+        if learning_rate is not None:
+            member._rate = LearningRate(self.name, learning_rate, f"{LEARNING_RATE}/{group}")
         elif rate_multiplier is not None:
             member._rate = MultipliedRate(self._rate, rate_multiplier)
         if weight_decay is not None:

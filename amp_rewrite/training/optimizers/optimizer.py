@@ -18,7 +18,7 @@ from amp_rewrite.training.optimizers.basic_optimizer import BasicOptimizer
 from amp_rewrite.training.optimizers.clipping import clip
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
-    called,
+    check_loss,
     check_options,
     flat_var_list,
 )
@@ -113,9 +113,8 @@ class Optimizer(BasicOptimizer):
         del colocate_gradients_with_ops
         check_options(gate_gradients, aggregation_method)
         counter, var_list = _step_and_variables(global_step, var_list)
-        loss = called(loss)
-        graph = loss.graph if isinstance(loss, GraphValue) else loss[0].graph
-        check_step(graph, counter)
+        loss = check_loss(loss)
+        check_step(loss.graph, counter)
         steps = self.gradient_accumulation_steps if accumulate is None else accumulate
         accumulation = Accumulation(
             1 if steps is None else steps, conditional=getattr(self, "conditional", "if")
@@ -123,11 +122,9 @@ class Optimizer(BasicOptimizer):
         pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
         if all(gradient is None for gradient, _ in pairs):
             names = [variable.name for _, variable in pairs]
-            of = pairs[0][1].graph.loss
             raise OptimizerValueError(
                 "No gradients provided for any variable, check your graph for operators that do "
-                f"not support gradients, between variables {names} and loss "
-                f"{None if of is None else of.name!r}",
+                f"not support gradients, between variables {names} and loss {loss.name!r}",
                 remedy="pass a loss that depends on a variable through differentiable operators",
             )
         pairs = accumulation.add(pairs)

@@ -13,9 +13,9 @@ from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
 from amp_rewrite.training.optimizers.basic_optimizer import is_part
-from amp_rewrite.training.optimizers.config import LIMITS, arguments, mapping
+from amp_rewrite.training.optimizers.config import arguments, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import SHARED, TrainOp, merged
@@ -49,24 +49,6 @@ class ParameterGroup:
     clipnorm: float | None = None
     clipvalue: float | None = None
     global_clipnorm: float | None = None
-
-    def member_of(self, base: Optimizer, name: str) -> Optimizer:
-        """Return the optimizer of the group.
-
-        Args:
-            base: The optimizer of the rest.
-            name: What the group is called.
-        """
-        if self.learning_rate is not None and self.rate_multiplier is not None:
-            raise OptimizerValueError(
-                "settings that exclude each other",
-                where=f"group {name!r}",
-                found="learning_rate and rate_multiplier",
-                remedy="leave one of them out",
-            )
-        own = {key: getattr(self, key) for key in ("rate_multiplier", "weight_decay", *LIMITS)}
-        own = {key: value for key, value in own.items() if value is not None}
-        return base.member(rate=self.learning_rate, rate_state=f"{LEARNING_RATE}/{name}", **own)
 
 
 class ParameterGroups(OptimizerWrapper):
@@ -119,7 +101,8 @@ class ParameterGroups(OptimizerWrapper):
             name = check.label("a group", f"group_{number}" if group.name is None else group.name)
             if name in self.members:
                 raise OptimizerValueError("two groups have one name", found=repr(name))
-            self.members[name] = group.member_of(optimizer, name)
+            settings = {k: v for k, v in _settings(group).items() if k not in ("variables", "name")}
+            self.members[name] = optimizer.member(group=name, **settings)
         self._exempt = {name: _without_decay(member) for name, member in self.members.items()}
         if _chooses(no_decay) and all(
             self._exempt[name] is self.members[name] for name in self.members
@@ -203,11 +186,11 @@ class ParameterGroups(OptimizerWrapper):
 
         JSON can hold it if variables are chosen by texts and lists of texts.
         """
-        return {
-            **super().get_config(),
-            "groups": [_config_of(group) for group in self._groups],
-            "no_decay": self._no_decay,
-        }
+        groups = [_settings(group) for group in self._groups]
+        for group in groups:
+            if isinstance(group.get("learning_rate"), schedules.Schedule):
+                group["learning_rate"] = group["learning_rate"].get_config()
+        return {**super().get_config(), "groups": groups, "no_decay": self._no_decay}
 
     @classmethod
     def from_config(
@@ -278,9 +261,7 @@ def _without_decay(member: Optimizer) -> Optimizer:
     return member.member(weight_decay=0.0) if getattr(member.rule, "weight_decay", 0) else member
 
 
-def _config_of(group: ParameterGroup) -> dict[str, Any]:
-    config = {f.name: getattr(group, f.name) for f in fields(group)}
-    config = {key: value for key, value in config.items() if value is not None}
-    if isinstance(group.learning_rate, schedules.Schedule):
-        config["learning_rate"] = group.learning_rate.get_config()
-    return config
+def _settings(group: ParameterGroup) -> dict[str, Any]:
+    """Return the settings of a group that are not None."""
+    settings = {f.name: getattr(group, f.name) for f in fields(group)}
+    return {key: value for key, value in settings.items() if value is not None}
