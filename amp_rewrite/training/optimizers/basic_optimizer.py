@@ -285,7 +285,8 @@ class BasicOptimizer:
         op = step.finish(gradients)
         if not self.settings.use_ema:
             return op
-        return averaged(op, Average(self.settings.ema_momentum, warm_up=False, start=1))
+        decay = self.settings.ema_momentum
+        return averaged(op, Average(decay=decay, warm_up=False, start=1, every=1))
 
     def get_slot(
         self, var: Variable, name: str | None = None, *, slot_name: str | None = None
