@@ -1,4 +1,4 @@
-"""Configurations: what `get_config` returns, `from_config` takes, and Keras calls its arguments.
+"""Configurations, what Keras calls arguments, and the settings that are attributes of optimizers.
 
 Arguments that are unknown or of a wrong type are an OptimizerTypeError, or what is passed as
 `error`; impossible ones an OptimizerValueError.
@@ -218,3 +218,82 @@ def flat(config: Any) -> Any:
     if isinstance(config, Mapping) and isinstance(config.get("config"), Mapping):
         return config["config"]
     return config
+
+
+_PARTS: dict[str, type] = {"rule": UpdateRule, "settings": Settings}
+"""The attributes of an optimizer that are built into steps -> their classes."""
+
+
+class HasParts:
+    """An optimizer's attributes: the fields of its rule and of its settings are among them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; refuse one that a step is made of, once there is a step.
+
+        Attributes of a user's own are kept, but what looks like a hyperparameter has to be one.
+        """
+        name = self._ours(name)
+        meant = None if hasattr(type(self), name) else self._meant(name)
+        if meant is not None:
+            raise OptimizerValueError(
+                f"{type(self).__name__} has no hyperparameter of this name",
+                where=name,
+                expected=repr(meant),
+            )
+        states = vars(self).get("_states")
+        if states is not None and states.built and is_part(self, name):
+            raise OptimizerValueError(
+                f"{name} is part of the step, which has been built",
+                where=self.name,
+                remedy="set it before gradients are applied, or make another optimizer; only the "
+                "learning rate can change between steps",
+            )
+        part = None if hasattr(type(self), name) else parts(self).get(name)
+        if part is not None:
+            name, value = part, replace(vars(self)[part], **{name: value})
+        if name in _PARTS and not isinstance(value, _PARTS[name]):
+            raise OptimizerTypeError(
+                f"{name} must be of another class",
+                found=repr(value),
+                expected=_PARTS[name].__name__,
+            )
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a hyperparameter or a setting, by its name or by the one that Keras has for it."""
+        ours = self._ours(name)
+        part = parts(self).get(ours)
+        if part is not None:
+            return getattr(vars(self)[part], ours)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all attributes, hyperparameters and settings among them."""
+        return sorted({*super().__dir__(), *parts(self)})
+
+    def _ours(self, name: str) -> str:
+        """Return the hyperparameter that Keras has under a name, or the name."""
+        own, ours = parts(self), NAMES.get(name)
+        return name if ours is None or name in own or ours not in own else ours
+
+    def _meant(self, name: str) -> str | None:
+        """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
+        own = {n.replace("_", ""): n for n in parts(self)}
+        if name in own.values():
+            return None
+        meant = ELSEWHERE.get(name, name).split()[0]
+        return own.get(meant.replace("_", "").lower())
+
+
+def parts(optimizer: object) -> dict[str, str]:
+    """Return hyperparameter or setting -> the attribute of an optimizer that has it.
+
+    A wrapper has none of its own.
+    """
+    own = vars(optimizer)
+    return {entry.name: part for part in _PARTS if part in own for entry in fields(own[part])}
+
+
+def is_part(optimizer: object, name: str) -> bool:
+    """Return whether an attribute of an optimizer is built into steps."""
+    return name in _PARTS or name in parts(optimizer)

@@ -12,8 +12,7 @@ from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
-from amp_rewrite.training.optimizers.basic_optimizer import is_part
-from amp_rewrite.training.optimizers.config import arguments, mapping
+from amp_rewrite.training.optimizers.config import arguments, is_part, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
