@@ -319,16 +319,15 @@ class LossScaleOptimizer(OptimizerWrapper):
         """
         settings = mapping(flat(config), cls.__name__, LossScaleTypeError)
         custom = custom_classes(custom_objects, LossScaleTypeError)
-        needed = ["inner_optimizer"] if "inner_optimizer" in settings else ["optimizer"]
-        if needed == ["optimizer"]:
-            needed.append("loss_scale")
-        else:
+        if "inner_optimizer" in settings:
             given = supported(cls.__name__, settings).items()
             settings = {k: v for k, v in given if v is not None and k not in KERAS}
-        settings = arguments(cls, settings, LossScaleTypeError, needed)
-        settings[needed[0]] = registry.get(settings[needed[0]], custom_objects=custom)
-        if "loss_scale" in needed:
+            inner, settings = "inner_optimizer", arguments(cls, settings, LossScaleTypeError)
+        else:
+            inner, needed = "optimizer", ("optimizer", "loss_scale")
+            settings = arguments(cls, settings, LossScaleTypeError, needed)
             settings["loss_scale"] = restored(settings["loss_scale"], custom)
+        settings[inner] = registry.get(settings[inner], custom_objects=custom)
         return cls(**settings)
 
     def __repr__(self) -> str:
@@ -368,14 +367,8 @@ def _builder_in(graph: TrainingGraph) -> Builder:
     return graph.scoped("loss_scale", Part.LOSS_SCALE)
 
 
-def _check_optimizer(optimizer: object, *, clips: bool = False) -> Optimizer:
-    """Return an optimizer that can be wrapped; `clips` lets it clip gradients.
-
-    Raises:
-        LossScaleValueError: It is not an optimizer; it or one inside it scales the loss already,
-            clips gradients, which would be done before the finite check sees them, or reduces
-            gradients in a way that a loss scale would change.
-    """
+def _check_optimizer(optimizer: object, *, clips: bool) -> Optimizer:
+    """Return an optimizer that can be wrapped; see `_check_wrapped`."""
     if not isinstance(optimizer, Optimizer):
         raise LossScaleValueError(
             '"optimizer" must be an instance of amp_rewrite.optimizers.Optimizer',
@@ -391,16 +384,10 @@ def _check_optimizer(optimizer: object, *, clips: bool = False) -> Optimizer:
     return _check_wrapped(optimizer, clips=clips)
 
 
-def _check_wrapped(optimizer: Optimizer, *, clips: bool = False) -> Optimizer:
+def _check_wrapped(optimizer: Optimizer, *, clips: bool) -> Optimizer:
     """Return an optimizer that a loss scale can be put around, as it is now.
 
-    Args:
-        optimizer: The optimizer.
-        clips: Whether it may clip gradients.
-
-    Raises:
-        LossScaleValueError: It clips gradients; or it or one inside it is a collective that a loss
-            scale would change.
+    `clips` lets it clip gradients. A collective that a loss scale would change is refused.
     """
     for key in () if clips else LIMITS:
         _check_limit(optimizer, key, getattr(optimizer, key))

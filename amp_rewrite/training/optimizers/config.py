@@ -69,21 +69,17 @@ def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, t
     """Return the classes that a user restores configurations with, by name; None is none."""
     if custom_objects is None:
         return {}
-    wrong_part = f"an object of type {type(custom_objects).__name__}"
+    wrong = [f"an object of type {type(custom_objects).__name__}"]
     if isinstance(custom_objects, Mapping):
-        wrong = [f"{v!r} for {k!r}" for k, v in custom_objects.items() if not _restores(v)]
-        if not wrong:
-            return custom_objects
-        wrong_part = wrong[0]
+        kinds = {k: getattr(kind, "from_config", None) for k, kind in custom_objects.items()}
+        wrong = [f"{custom_objects[k]!r} for {k!r}" for k, f in kinds.items() if not callable(f)]
+    if not wrong:
+        return custom_objects
     raise error(
         "custom_objects must be a mapping from names to classes",
-        found=wrong_part,
+        found=wrong[0],
         expected="classes with from_config",
     )
-
-
-def _restores(kind: Any) -> bool:
-    return callable(getattr(kind, "from_config", None))
 
 
 def class_of(given: Any, classes: Mapping[str, type[Any]]) -> Any:

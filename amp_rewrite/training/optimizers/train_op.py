@@ -12,6 +12,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES, GraphValue, State, TrainingGraph
+from amp_rewrite.training.optimizers.clipping import global_norm_of
 
 FINITE = "grads_finite"
 """The name among the fetches of a step of the condition under which it is applied."""
@@ -139,7 +140,7 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
     fetches = dict(first.fetches)
     norms = [op.fetches[NORM] for op in steps if NORM in op.fetches]
     if len(norms) > 1:
-        fetches[NORM] = _together(graph, norms)
+        fetches[NORM] = global_norm_of(graph.scoped("group", Part.CLIP), norms)
     averages = {name: average for op in steps for name, average in op.averages.items()}
     return replace(first, updates=updates, fetches=fetches, averages=averages)
 
@@ -172,10 +173,3 @@ def _scale_of(op: TrainOp) -> object:
     """Return what tells one loss scale from another: its state, if it changes, and what it is."""
     roles = {name: op.graph.states[name].role for name in op.updates}
     return op.loss_scale, [name for name, role in roles.items() if role == SCALE_ROLES[0]]
-
-
-def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:
-    """Return sqrt(sum of squares), in the widest of the types."""
-    b = graph.scoped("group", Part.CLIP)
-    widest = max((b.type_of(n) for n in norms), key=lambda t: t.itemsize)
-    return b.sqrt(b.op("Sum", *(b.square(b.cast(n, widest)) for n in norms)))
