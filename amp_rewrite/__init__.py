@@ -29,7 +29,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.loss_scaling import (
         MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
     )
-    from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.loss_scaling import UncheckedLossScale as UncheckedLossScale
     from amp_rewrite.numerics.budget.error_budget import error_budget as error_budget
     from amp_rewrite.numerics.budget.tune import tune as tune
@@ -119,7 +118,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "oplists.list_check": "CheckReport check_lists",
         "loss_scaling": (
             "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
-            " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer UncheckedLossScale"
+            " MixedPrecisionLossScaleOptimizer UncheckedLossScale"
         ),
         "training.loss_scaling.get": "get_loss_scale",
         "numerics.safety_check": "check",

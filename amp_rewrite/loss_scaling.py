@@ -14,7 +14,6 @@ from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,
 )
-from amp_rewrite.training.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
 from amp_rewrite.training.wrappers import register_wrappers
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "LossScaleTypeError",
     "LossScaleValueError",
     "MixedPrecisionLossScaleOptimizer",
-    "MultiLossScaleOptimizer",
     "UncheckedLossScale",
     "get",
 ]

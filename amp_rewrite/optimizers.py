@@ -52,7 +52,6 @@ from amp_rewrite.training.optimizers.rules.rmsprop import (
     RMSPropRule,
 )
 from amp_rewrite.training.optimizers.schedules import (
-    ConstantSchedule,
     CosineSchedule,
     ExponentialDecay,
     LinearWarmUp,
@@ -84,7 +83,6 @@ __all__ = [
     "AdamW",
     "AdamWOptimizer",
     "AdamWRule",
-    "ConstantSchedule",
     "CosineSchedule",
     "ExponentialDecay",
     "GradientDescent",

@@ -62,6 +62,7 @@ ARGUMENTS: Mapping[str, str] = {
 """Keyword argument of a rewrite in Python -> the remedy."""
 
 NAMES: Mapping[str, str] = {
+    "MultiLossScaleOptimizer": "minimize one loss, the weighted sum, with LossScaleOptimizer",
     "adapters": "docs/other_tools.md has a pass of Olive and a loader of Polygraphy to copy",
     "check_folder": "call check for each model of the folder",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",

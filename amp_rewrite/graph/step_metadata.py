@@ -83,7 +83,6 @@ _DESCRIPTION: dict[str, Check] = {
     **dict.fromkeys(("gradients", "gradient_rows", "averages"), or_null(_NAMES)),
     **dict.fromkeys(("loss", "seed", "boundary"), or_null(TEXT)),
     "loss_scale": or_null(_LOSS_SCALE),
-    "loss_scales": list_of(_LOSS_SCALE),
     "accumulate": whole(1),
     "adapters": list_of(_ADAPTER),
 }

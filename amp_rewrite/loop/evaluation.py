@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from amp_rewrite.errors import DataError, FeedError, FetchError, placed
-from amp_rewrite.loop.metrics import Compared, LossWeight, Metrics, measures_of, ratio
+from amp_rewrite.loop.metrics import Compared, Metrics, loss_weight, measures_of, ratio
 from amp_rewrite.loop.plan_and_progress import scalar_loss
 from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.session.training_session import TrainingSession
-from amp_rewrite.training.step.step_info import LOSS
+from amp_rewrite.training.step.step_info import DENOMINATOR, LOSS
 
 
 def evaluate(
@@ -58,16 +58,15 @@ class _Evaluation:
     """The mean loss and the metrics of the batches that it takes."""
 
     def __init__(self, session: TrainingSession, metrics: Metrics) -> None:
-        targets = session.info.targets or {}
+        self._targets = session.info.targets or {}
         if LOSS not in session.info.fetches:
             raise FetchError("the step has no loss to evaluate")
-        self._session, self._weight = session, LossWeight(targets)
-        self._measures = measures_of(metrics, targets)
-        self._compared = Compared(targets) if self._measures else None
-        needed = [LOSS, *self._weight.needed]
-        if self._compared is not None:
-            needed.append(self._compared.outputs)
-        self._fetches = list(dict.fromkeys(needed))
+        self._session = session
+        self._measures = measures_of(metrics, self._targets)
+        self._compared = Compared(self._targets) if self._measures else None
+        outputs = None if self._compared is None else self._compared.outputs
+        needed = (LOSS, self._targets.get(DENOMINATOR), outputs)
+        self._fetches = list(dict.fromkeys(name for name in needed if name is not None))
         self._total = self._weights = 0.0
         self._seen = False
 
@@ -78,7 +77,7 @@ class _Evaluation:
     def take(self, feeds: Batch) -> None:
         self._seen = True
         found = self._session.evaluate(feeds, self._fetches)
-        loss, weight = scalar_loss(found[LOSS]), self._weight.of(found, feeds)
+        loss, weight = scalar_loss(found[LOSS]), loss_weight(self._targets, found, feeds)
         if weight:  # the loss of labels that are all ignored may be NaN
             self._total, self._weights = self._total + loss * weight, self._weights + weight
         if self._compared is not None:

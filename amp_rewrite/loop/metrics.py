@@ -5,8 +5,7 @@ A metric that is unknown, finds no labels or outputs, or is no number is an Opti
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -30,68 +29,43 @@ Function = Callable[[Array, Array], float]
 Metrics = str | Function | Iterable[str | Function] | None
 """What users ask for; None is the accuracy if the step says which values are its logits."""
 
-_ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy")
+ACCURACY = "accuracy"
+_ACCURACIES = (ACCURACY, "acc", "categorical_accuracy", "sparse_categorical_accuracy")
 """Names of the accuracy, which Keras tells apart by the form of the labels."""
 
 
-class Measure(ABC):
-    """A number that is found from the labels and the outputs of batches.
+class Measure:
+    """A number that is found from all labels and outputs; the accuracy is counted batch by batch.
+
+    The accuracy is the share of labels whose logit is the largest; ties go to the lower class.
 
     Attributes:
         name: What it is called in rows: "eval_<name>".
     """
 
-    name: str
-
-    @abstractmethod
-    def take(self, labels: Array, outputs: Array) -> None:
-        """Take one batch."""
-
-    @abstractmethod
-    def result(self) -> float:
-        """Return the number over all batches; NaN if they held nothing that counts."""
-
-
-class Accuracy(Measure):
-    """The share of labels whose logit is the largest; ties go to the lower class."""
-
-    name = "accuracy"
-
-    def __init__(self) -> None:
-        """Nothing has been taken yet."""
+    def __init__(self, function: Function | None = None) -> None:
+        """Keep the function, whose name is that of the number; None is the accuracy."""
+        named = getattr(function, "func", function)  # of functools.partial
+        name = getattr(named, "__name__", type(named).__name__)
+        self.name: str = ACCURACY if function is None else name
+        self._function = function
+        self._batches: list[tuple[Array, Array]] = []
         self._right = self._all = 0
 
     def take(self, labels: Array, outputs: Array) -> None:
-        """Compare the classes (N,) of one batch with its logits (N, C)."""
-        self._right += int((outputs.argmax(-1) == labels).sum())
+        """Take one batch; for the accuracy, classes (N,) and logits (N, C)."""
         self._all += len(labels)
+        if self._function is None:
+            self._right += int((outputs.argmax(-1) == labels).sum())
+        else:
+            self._batches.append((labels, outputs))
 
     def result(self) -> float:
-        """Return the share, from 0 to 1."""
-        return ratio(self._right, self._all)
-
-
-class OfFunction(Measure):
-    """What a function says of all labels and outputs at once."""
-
-    def __init__(self, function: Function) -> None:
-        """Keep the function, whose name is that of the number."""
-        named = getattr(function, "func", function)  # of functools.partial
-        self.name = getattr(named, "__name__", type(named).__name__)
-        self._function = function
-        self._labels: list[Array] = []
-        self._outputs: list[Array] = []
-
-    def take(self, labels: Array, outputs: Array) -> None:
-        """Keep one batch."""
-        self._labels.append(labels)
-        self._outputs.append(outputs)
-
-    def result(self) -> float:
-        """Call the function."""
-        if not sum(map(len, self._labels)):
-            return float("nan")
-        found: Any = self._function(np.concatenate(self._labels), np.concatenate(self._outputs))
+        """Return the number over all batches; NaN if they held nothing that counts."""
+        if self._function is None or not self._all:
+            return ratio(self._right, self._all)
+        labels, outputs = (np.concatenate(arrays) for arrays in zip(*self._batches, strict=True))
+        found: Any = self._function(labels, outputs)
         try:
             return float(found)
         except (TypeError, ValueError) as error:
@@ -111,7 +85,7 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
     """
     classes = {LOGITS, LABELS} <= targets.keys()
     if metrics is None:
-        return [Accuracy()] if classes else []
+        return [Measure()] if classes else []
     given: Any = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
     if not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
@@ -123,16 +97,16 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
         raise OptionError("two metrics have one name", found=", ".join(names))
     if measures and (LABELS not in targets or not targets.keys() & {LOGITS, PREDICTIONS}):
         raise _unknown(names[0], "outputs and labels")
-    if Accuracy.name in names and not classes:
-        raise _unknown(Accuracy.name, "logits of classes")
+    if ACCURACY in names and not classes:
+        raise _unknown(ACCURACY, "logits of classes")
     return measures
 
 
 def _measure(metric: Any) -> Measure:
     if callable(metric):
-        return OfFunction(cast("Function", metric))
-    if _is(metric, *_ACCURACY):
-        return Accuracy()
+        return Measure(cast("Function", metric))
+    if _is(metric, *_ACCURACIES):
+        return Measure()
     raise OptionError(
         "unknown metric",
         found=repr(metric),
@@ -205,37 +179,22 @@ class Compared:
         return labels.reshape(-1), logits.reshape(-1, logits.shape[-1])
 
 
-class LossWeight:
-    """What the loss of a batch has been divided by, so that the mean is that of one large batch.
+def loss_weight(targets: Mapping[str, Any], found: Values, feeds: Values) -> float:
+    """Return what the loss of a batch has been divided by; 0 if nothing in it counts.
 
-    That is the denominator of a weighted mean, where the loss has noted one; otherwise the number
-    of labels that count, or of examples where the labels are not known.
-
-    Attributes:
-        needed: The names of the values that `of` needs.
+    That is the denominator of a weighted mean, where the loss has noted one, so that the mean of
+    batches is that of one large batch; otherwise the number of labels that count, or of examples
+    where the labels are not known. `targets` is what a step says of its loss; see `Compared`.
     """
-
-    def __init__(self, targets: Mapping[str, Any]) -> None:
-        """Take what a step says of its loss; see `Compared`."""
-        self._labels: str | None = targets.get(LABELS)
-        self._ignored: int | None = targets.get(IGNORED)
-        self._denominator: str | None = targets.get(DENOMINATOR)
-        self.needed: Sequence[str] = () if self._denominator is None else (self._denominator,)
-
-    def of(self, found: Values, feeds: Values) -> float:
-        """Return the weight of one batch; 0 if nothing in it counts."""
-        if self._denominator is not None:
-            return float(found[self._denominator])
-        if self._labels is None or self._labels not in feeds:
-            return _number_of_examples(feeds)
-        labels = on_host(feeds[self._labels])
-        return labels.size if self._ignored is None else int((labels != self._ignored).sum())
+    if targets.get(DENOMINATOR) is not None:
+        return float(found[targets[DENOMINATOR]])
+    if targets.get(LABELS) not in feeds:
+        lengths = (len(array) for array in feeds.values() if getattr(array, "ndim", 0))
+        return max(lengths, default=1)
+    labels, ignored = on_host(feeds[targets[LABELS]]), targets.get(IGNORED)
+    return labels.size if ignored is None else int((labels != ignored).sum())
 
 
 def ratio(part: float, whole: float) -> float:
     """Return part / whole, NaN if the whole is 0."""
     return part / whole if whole else float("nan")
-
-
-def _number_of_examples(feeds: Values) -> int:
-    return max((len(array) for array in feeds.values() if getattr(array, "ndim", 0)), default=1)

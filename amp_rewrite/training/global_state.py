@@ -16,7 +16,6 @@ from amp_rewrite.oplists.environment import is_enabled
 from amp_rewrite.policy import Policy, policy_of
 from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
-from amp_rewrite.training.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 
 _ENABLE = "amp_rewrite.enable_mixed_precision_graph_rewrite"
@@ -102,8 +101,7 @@ def enable_mixed_precision_graph_rewrite(
 
     Args:
         opt: An optimizer, or an object of a class known to `register_loss_scale_wrapper`.
-        loss_scale: A LossScale, a number, "dynamic", or a configuration; or a list, one for each of
-            several losses (`MultiLossScaleOptimizer`).
+        loss_scale: A LossScale, a number, "dynamic", or a configuration.
         precision: "float16" or "bfloat16", or such a type of numpy, onnx or torch. bfloat16 has the
             range of float32: "dynamic" and None stand for no loss scale there, and `opt` is
             returned as it is.
@@ -203,9 +201,7 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
             found="None" if opt is None else type(opt).__name__,
             remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
         )
-    several = isinstance(loss_scale, list | tuple)
-    scales: list[Any] = list(loss_scale) if several else [loss_scale]  # pyright: ignore[reportUnknownArgumentType] users pass anything
-    if precision == BFLOAT16.name and all(s is None or s == "dynamic" for s in scales):
+    if precision == BFLOAT16.name and (loss_scale is None or loss_scale == "dynamic"):
         return opt
     for _, wrapper in global_state.wrappers:
         if isinstance(wrapper, type) and isinstance(opt, wrapper):
@@ -214,9 +210,8 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
                 remedy="pass the optimizer that it wraps",
             )
     if wrap is None:
-        wrapper = MultiLossScaleOptimizer if several else LossScaleOptimizer
-        return wrapper(opt, loss_scale, conditional=conditional)
-    return wrap(opt, scales if several else get(loss_scale))
+        return LossScaleOptimizer(opt, loss_scale, conditional=conditional)
+    return wrap(opt, get(loss_scale))
 
 
 enable_mixed_precision_graph_rewrite_v1 = enable_mixed_precision_graph_rewrite

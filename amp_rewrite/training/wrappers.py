@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from amp_rewrite.training.distributed.cross_shard_optimizer import CrossShardOptimizer
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
-from amp_rewrite.training.loss_scaling.multi_loss_scale_optimizer import MultiLossScaleOptimizer
 from amp_rewrite.training.optimizers.parameter_groups import ParameterGroups
 from amp_rewrite.training.optimizers.registry import register
 from amp_rewrite.training.optimizers.weight_average import WeightAverage
 
-WRAPPERS = (
-    CrossShardOptimizer,
-    LossScaleOptimizer,
-    MultiLossScaleOptimizer,
-    ParameterGroups,
-    WeightAverage,
-)
+WRAPPERS = (CrossShardOptimizer, LossScaleOptimizer, ParameterGroups, WeightAverage)
 
 
 def register_wrappers() -> None:

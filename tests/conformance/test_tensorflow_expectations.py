@@ -291,7 +291,6 @@ def test_sparse_gradients_need_no_dense_shape() -> None:
         (lambda: Adam(), "learning_rate", -1.0),
         (lambda: Adam(), "rule", 3),
         (lambda: amp.LossScaleOptimizer(Adam()), "clipnorm", 1.0),
-        (lambda: amp.MultiLossScaleOptimizer(Adam(), [8.0]), "clipvalue", 1.0),
         (lambda: amp.LossScaleOptimizer(amp.CrossShardOptimizer(Adam())), "beta1", 1.0),
     ],
 )
@@ -463,7 +462,6 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 MADE: dict[str, Callable[[], Any]] = {
     "plain": lambda: Adam(0.5, clipnorm=1.0),
     "scaled": lambda: amp.LossScaleOptimizer(Adam(0.5), amp.DynamicLossScale(8.0, 3)),
-    "several": lambda: amp.MultiLossScaleOptimizer(Momentum(0.5), ["dynamic", 4.0]),
     "two deep": lambda: amp.LossScaleOptimizer(amp.CrossShardOptimizer(Adam(0.5), "sum"), 8.0),
     "averaged": lambda: opt.WeightAverage(Adam(opt.CosineSchedule(0.1, 10)), 0.9),
     "groups": lambda: opt.ParameterGroups(Adam(), [{"variables": "w", "rate_multiplier": 0.1}]),
@@ -483,9 +481,8 @@ def test_optimizers_are_copied_before_they_build_a_step(
     steps = []
     for each in (optimizer, again):
         loss = loss_of()
-        losses = [loss, loss] if isinstance(each, amp.MultiLossScaleOptimizer) else loss
         with shard_context():
-            steps.append(step_of(each.minimize(losses)))
+            steps.append(step_of(each.minimize(loss)))
     assert steps[0] == steps[1]
 
 
@@ -496,9 +493,8 @@ def test_what_has_built_a_step_says_that_it_cannot_be_copied(
     make: Callable[[], Any], copied: Callable[[Any], Any]
 ) -> None:
     optimizer, loss = make(), loss_of()
-    several = isinstance(optimizer, amp.MultiLossScaleOptimizer)
     with shard_context():
-        op = optimizer.minimize([loss, loss] if several else loss)
+        op = optimizer.minimize(loss)
     before = step_of(op)
     for what in (optimizer, op, loss, optimizer.iterations):
         with pytest.raises(TypeError, match=r"cannot be copied or pickled.*from_config") as raised:

@@ -57,6 +57,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/inject/test_foreign_step": "the room on a step that another package made",
     "training/inject/test_own_step": "the room on steps of this package",
     "training/loss_scaling/test_loss_scales": "each, against one table",
+    "training/optimizers/test_constraint": "apply_updates, of variables with a constraint",
     "training/optimizers/test_tensorflow_numbers": "rules/tensorflow, against one table",
     "training/loss_scaling/test_sessions": "steps with a loss scale, in a session",
     "training/loss_scaling/test_skipped_steps": "finite checks, in a session",

@@ -115,7 +115,6 @@ def train_op() -> Any:
         global_step="global_step",
         fetches={"loss": values["loss"]},
         loss_scale=None,
-        loss_scales=(),
         accumulated=None,
         averages={},
     )

@@ -80,7 +80,7 @@ HOOKS = (
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
     *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
-    *("RewriteResult.report_of_run", "*.member", "*.member_of"),
+    *("RewriteResult.report_of_run", "*.member"),
     *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),

@@ -98,10 +98,6 @@ def scaler() -> amp.LossScaleOptimizer:
     return amp.LossScaleOptimizer(opt.Adam())
 
 
-def scalers(loss_scales: Any = None) -> amp.MultiLossScaleOptimizer:
-    return amp.MultiLossScaleOptimizer(opt.Adam(), loss_scales or ["dynamic", "dynamic"])
-
-
 def grouped(group: Any = None) -> opt.ParameterGroups:
     return opt.ParameterGroups(opt.Adam(), [group or {"variables": "w", "learning_rate": 0.1}])
 
@@ -159,7 +155,6 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     **{f"{n}'s rule": lambda n=n: rule(getattr(opt, n)()) for n in CLASSES},
     "centered RMSProp's rule": lambda: rule(opt.RMSProp(centered=True)),
     "Optimizer": lambda: (opt.Optimizer, {"name": "own"}),
-    "ConstantSchedule": lambda: (opt.ConstantSchedule, {"learning_rate": 0.1}),
     "StepSchedule": lambda: (opt.StepSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "CosineSchedule": lambda: (opt.CosineSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "LinearWarmUp": lambda: (opt.LinearWarmUp, {"learning_rate": 0.1, "warm_up_steps": 2}),
@@ -201,12 +196,6 @@ LOSS_SCALING: dict[str, Callable[[], Call]] = {
     "scaled compute_gradients": lambda: (scaler().compute_gradients, {"loss": loss()}),
     "scaled apply_gradients": lambda: (scaler().apply_gradients, {"grads_and_vars": pairs()}),
     "scaled get_gradients": lambda: (scaler().get_gradients, {"loss": loss(), "params": ["w"]}),
-    "MultiLossScaleOptimizer": lambda: (amp.MultiLossScaleOptimizer, {"optimizer": opt.Adam(), "loss_scales": ["dynamic", 8]}),
-    "MultiLossScaleOptimizer.from_config": lambda: (amp.MultiLossScaleOptimizer.from_config, {"config": scalers().get_config()}),
-    "several losses minimize": lambda: (scalers().minimize, {"loss": [first := loss(), first]}),
-    "several losses compute_gradients": lambda: (scalers().compute_gradients, {"loss": [first := loss(), first]}),
-    "several losses apply_gradients": lambda: (scalers().apply_gradients, {"grads_and_vars": pairs()}),
-    "several losses get_gradients": lambda: (scalers().get_gradients, {"loss": [first := loss(), first], "params": ["w"]}),
     "sum of losses minimize": lambda: (opt.Adam().minimize, {"loss": [first := loss(), first]}),
     "FixedLossScale": lambda: (amp.FixedLossScale, {"loss_scale_value": 2}),
     "UncheckedLossScale": lambda: (amp.UncheckedLossScale, {"loss_scale_value": 2}),

@@ -15,7 +15,6 @@ from thread_shards import on_threads
 import amp_rewrite as amp
 from amp_rewrite.optimizers import (
     AdamW,
-    Momentum,
     Optimizer,
     ParameterGroups,
     TrainOp,
@@ -107,7 +106,7 @@ def wrapped(combination: Combination, *, shards: bool) -> Optimizer:
     """Return the optimizers of a combination, one around the other."""
     optimizer: Optimizer = AdamW(0.05, weight_decay=0.1)
     if combination.grouped:
-        head = {"variables": "head.*", "optimizer": Momentum(0.05), "name": "head"}
+        head = {"variables": "head.*", "learning_rate": 0.02, "name": "head"}
         optimizer = ParameterGroups(optimizer, [head], no_decay="bias")
     if combination.averaged:
         optimizer = WeightAverage(optimizer, 0.9)

@@ -75,7 +75,7 @@ def minimized(optimizer: Callable[[], Any], **options: Any) -> Callable[[], Any]
 
 def grouped() -> Any:
     base = optimizers.AdamW(optimizers.LinearWarmUp(1e-3, 5), weight_decay=0.01)
-    head = optimizers.ParameterGroup(variables="last*", name="head", optimizer=momentum())
+    head = optimizers.ParameterGroup(variables="last*", name="head", learning_rate=0.01)
     slow = optimizers.ParameterGroup(variables="first*", rate_multiplier=0.1)
     return scaled(optimizers.ParameterGroups(base, [slow, head], no_decay="bias"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -21,11 +21,10 @@ from amp_rewrite.training.graph.replicas import (
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
-from amp_rewrite.training.optimizers.compute_gradients import Loss, check_grad_loss, check_loss
+from amp_rewrite.training.optimizers.compute_gradients import Loss, check_loss
 from amp_rewrite.training.optimizers.gradient import Gradient, unwrap, wrap
-from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.training.optimizers.slots import Variable, VarList
+from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 from amp_rewrite.training.session.sharding import CURRENT
@@ -113,25 +112,17 @@ class CrossShardOptimizer(OptimizerWrapper):
         """The name of this optimizer; slots are named after the wrapped one."""
         return self._name
 
-    @options_by_position
-    def compute_gradients(
-        self,
-        loss: Loss,
-        var_list: VarList = None,
-        grad_loss: GraphValue | None = None,
-        **options: Unpack[GradientOptions],
+    def _gradients_of(
+        self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
     ) -> list[tuple[Any, State]]:
-        """Add the nodes that compute this shard's gradients; see `Optimizer.compute_gradients`.
+        """Return this shard's gradients, of the mean over the shards if that is the reduction.
 
         Raises:
             OptimizerValueError: The groups are no permutation of the shards of the context.
         """
         self._check_context()
-        value = check_loss(loss)
-        grad_loss = check_grad_loss(value, grad_loss)
-        if self.reduction == MEAN:
-            grad_loss = self._seed(value, grad_loss)
-        return super().compute_gradients(value, var_list=var_list, grad_loss=grad_loss, **options)
+        seed = self._seed(loss, grad_loss) if self.reduction == MEAN else grad_loss
+        return super()._gradients_of(loss, variables, seed)
 
     def _seed(self, loss: GraphValue, grad_loss: GraphValue | None) -> GraphValue:
         b = loss.graph.scoped(_SCOPE, Part.ALL_REDUCE)

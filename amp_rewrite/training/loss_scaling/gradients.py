@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,12 @@ from amp_rewrite.training.graph.training_graph import GraphValue, State, Trainin
 from amp_rewrite.training.optimizers.clipping import (
     global_norm_of,
     known_norm,
-    remember_norm,
+    norm_before_clipping,
     unclipped,
 )
 from amp_rewrite.training.optimizers.gradient import (
     Raw,
     merged,
-    parts_of,
     unwrap,
     values_of,
     with_values,
@@ -60,7 +59,7 @@ def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     dtype = ir.DataType.DOUBLE if b.type_of(values).itemsize > 4 else ir.DataType.FLOAT
     product = b.mul(b.cast(values, dtype), b.cast(reciprocal, dtype))
     result = b.shaped_like(product, values)
-    mark_unscaled(result)
+    result.meta[UNSCALED_KEY] = True
     return with_values(gradient, result)
 
 
@@ -103,11 +102,7 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
     """
     sources = [unclipped(g) for g in gradients]
-    norm = known_norm(sources)
-    if norm is None:
-        raw = [merged(b, g, rows_only=True) for g in sources]
-        norm = global_norm_of(b, raw)
-        remember_norm(norm, raw)
+    norm = norm_before_clipping(b, gradients)
     finite = _checked(b, norm)
     hidden = hidden_infinities(values_of(g) for g in sources)
     for path in dict.fromkeys(hidden.values()):
@@ -118,38 +113,10 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
     return finite, norm
 
 
-def finite_by_loss(b: Builder, gradients: Sequence[Raw], losses: int) -> list[ir.Value]:
-    """Return for each loss whether the gradients are finite that it adds: bool, shape ().
-
-    The gradients are those of the sum of the losses, reduced over shards.
-    """
-    sums = sums_over_losses(values_of(gradient) for gradient in gradients)
-    return [_all_finite(b, sums, loss) for loss in range(losses)]
-
-
-def _all_finite(b: Builder, sums: Mapping[ir.Value, tuple[Groups, ...]], loss: int) -> ir.Value:
-    finite = b.constant(np.array(True))
-    for path in dict.fromkeys(sums.values()):
-        parts = [(parts_of(v) or ())[loss] for v, groups in sums.items() if groups == path]
-        own = list(dict.fromkeys(part for part in parts if part is not None))
-        if not own:
-            continue
-        norm = global_norm_of(b, own)
-        for groups in path:
-            norm = cross_replica_sum(b, norm, groups)
-        finite = b.op("And", finite, _checked(b, norm))
-    return finite
-
-
-def is_finite(b: Builder, number: ir.Value) -> ir.Value:
-    """Return whether a number that is not negative is finite: bool, shape ()."""
-    largest = float(np.finfo(b.type_of(number).numpy()).max)
-    return b.less_or_equal(number, largest)  # false for infinity and for NaN
-
-
 def _checked(b: Builder, norm: ir.Value) -> ir.Value:
-    """Return whether a norm is finite, by a node that `is_check` knows."""
-    finite = is_finite(b, norm)
+    """Return whether a norm is finite: bool, shape (), by a node that `is_check` knows."""
+    largest = float(np.finfo(b.type_of(norm).numpy()).max)
+    finite = b.less_or_equal(norm, largest)  # false for infinity and for NaN
     node = finite.producer()
     assert node is not None, "a comparison is a node"
     node.metadata_props[CHECK_KEY] = "norm"
@@ -158,16 +125,6 @@ def _checked(b: Builder, norm: ir.Value) -> ir.Value:
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 """Where nodes between compute_gradients and apply_gradients belong."""
-
-
-def mark_unscaled(value: ir.Value) -> None:
-    """Take note that a value is a gradient as the backward pass leaves it, unscaled."""
-    value.meta[UNSCALED_KEY] = True
-
-
-def is_unscaled(value: ir.Value) -> bool:
-    """Return whether `mark_unscaled` has seen a value."""
-    return UNSCALED_KEY in value.meta
 
 
 def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
@@ -181,20 +138,12 @@ def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Gro
         the sums.
     """
     ends = list(gradients)
-    shown = _before(ends, is_unscaled, hiding=False)
-    hidden = _before(ends, is_unscaled, hiding=True)
+    shown, hidden = _unscaled_before(ends, hiding=False), _unscaled_before(ends, hiding=True)
     return {v: groups for v, groups in hidden.items() if v not in shown}
 
 
-def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return, as `hidden_infinities` does, the losses' gradients that gradients were made of."""
-    return _before(list(gradients), lambda value: parts_of(value) is not None, hiding=True)
-
-
-def _before(
-    ends: list[ir.Value], wanted: Callable[[ir.Value], bool], *, hiding: bool
-) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the wanted values before values, through nodes that hide too if `hiding`."""
+def _unscaled_before(ends: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return the unscaled gradients before values, through nodes that hide too if `hiding`."""
     groups_before: dict[ir.Value, tuple[Groups, ...]] = {}
     left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in ends]
     seen: set[ir.Value] = set()
@@ -203,7 +152,7 @@ def _before(
         if value in seen:
             continue
         seen.add(value)
-        if wanted(value):
+        if UNSCALED_KEY in value.meta:
             groups_before[value] = groups
             continue
         node = value.producer()
@@ -219,8 +168,7 @@ def _before(
 def _shown(node: ir.Node) -> list[ir.Value | None]:
     """Return the inputs of a node that its result is finite only with."""
     # ScatterND makes a gradient of IndexedSlices, every one of which it adds.
-    if has(node, Trait.SHOWS_NONFINITE, Trait.REARRANGES) or is_collective(node):
-        return list(node.inputs)
-    if node.op_type == "ScatterND":
+    shows = has(node, Trait.SHOWS_NONFINITE, Trait.REARRANGES) or is_collective(node)
+    if shows or node.op_type == "ScatterND":
         return list(node.inputs)
     return list(node.inputs[:1]) if node.op_type == "Div" else []

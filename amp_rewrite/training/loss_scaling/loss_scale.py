@@ -187,19 +187,6 @@ class LossScale(ABC):
         return hash(repr(self))
 
 
-def fetches_of(
-    present: AnyState, following: AnyState, finite: ir.Value | None
-) -> dict[str, ir.Value]:
-    """Return what can be fetched: the scale that the step uses, and the counters after it."""
-    return {
-        **({} if finite is None else {"grads_finite": finite}),
-        "loss_scale": present.current_loss_scale,
-        "good_steps": following.good_steps,
-        "skipped_steps": following.skipped_steps,
-        "consecutive_skips": following.consecutive_skips,
-    }
-
-
 class FixedLossScale(LossScale):
     """One scale for every step; a step whose gradients are not finite is skipped, and counted.
 

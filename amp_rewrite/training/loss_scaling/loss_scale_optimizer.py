@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
-from amp_rewrite.training.loss_scaling.gradients import scaled_seed, unscaled
-from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
-from amp_rewrite.training.loss_scaling.scaling_optimizer import (
-    ScalingOptimizer,
-    builder_in,
-    check_scale,
+from amp_rewrite.training.loss_scaling.gradients import (
+    finite_and_norm,
+    scaled_seed,
+    unscaled,
+    without_repeated_indices,
 )
-from amp_rewrite.training.loss_scaling.skipped_step import present_state
+from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
+from amp_rewrite.training.loss_scaling.skipped_step import (
+    always_applied,
+    present_state,
+    skipped_unless_finite,
+)
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry
+from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
     check_float,
-    check_grad_loss,
     check_loss,
-    checked_var_list,
 )
+from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.optimizers.config import (
+    KERAS,
+    LIMITS,
     arguments,
     custom_classes,
     flat,
     mapping,
-    take_settings,
+    supported,
 )
 from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap, wrap
-from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
-from amp_rewrite.training.optimizers.slots import Variable, VarList
+from amp_rewrite.training.optimizers.slots import Variable
+from amp_rewrite.training.optimizers.train_op import FINITE, TrainOp
+from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper, unscalable
 
 _DYNAMIC = "dynamic"
 
 
-class LossScaleOptimizer(ScalingOptimizer):
+class LossScaleOptimizer(OptimizerWrapper):
     """Scales the loss, unscales gradients, and applies an optimizer if they are finite.
 
     The loss scale multiplies the seed of the backward pass, in float32, so that no gradient
@@ -71,7 +80,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         >>> step = amp.build_step(optimizer.minimize(loss), precision="float16")
     """
 
-    _scales_argument = "loss_scale"
+    scales_loss = True
 
     def __init__(
         self,
@@ -118,7 +127,8 @@ class LossScaleOptimizer(ScalingOptimizer):
         form = (dynamic, initial_scale, dynamic_growth_steps)
         named = any(part is not None for part in (*form, inner_optimizer))
         inner = inner_optimizer if optimizer is None else optimizer
-        super().__init__(inner, conditional, clips=named)
+        super().__init__(_check_optimizer(inner, clips=named))
+        self._conditional, self._may_clip = check_mode(conditional), named
         if named and not (isinstance(loss_scale, str) and loss_scale == _DYNAMIC):
             raise LossScaleValueError(
                 "two ways to say the loss scale",
@@ -126,8 +136,23 @@ class LossScaleOptimizer(ScalingOptimizer):
                 found=f"loss_scale={loss_scale!r} beside arguments of TensorFlow 2.4's form",
                 remedy="pass dynamic, initial_scale and dynamic_growth_steps, or loss_scale",
             )
-        self._loss_scale = _described(*form) if named else check_scale(get(loss_scale))
+        self._loss_scale = _described(*form) if named else _check_scale(get(loss_scale))
         self._name = None if name is None else check.optimizer_name(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute as `OptimizerWrapper` does; refuse a limit to clip gradients to.
+
+        Raises:
+            LossScaleValueError: It is one, and the form of the optimizer allows none.
+        """
+        super().__setattr__(name, value)  # which refuses it once a step is built
+        if vars(self).get("_may_clip"):
+            return
+        try:
+            _check_limit(self, name, value)
+        except LossScaleValueError:
+            super().__setattr__(name, None)
+            raise
 
     @property
     def name(self) -> str:
@@ -160,9 +185,9 @@ class LossScaleOptimizer(ScalingOptimizer):
         return self._loss_scale
 
     @property
-    def _scales(self) -> tuple[LossScale, ...]:
-        """The loss scale."""
-        return (self.loss_scale,)
+    def conditional(self) -> str:
+        """How updates are made conditional: "if" or "select"."""
+        return self._conditional
 
     @property
     def current_loss_scale(self) -> float:
@@ -185,7 +210,7 @@ class LossScaleOptimizer(ScalingOptimizer):
             return lambda: self.get_scaled_loss(loss_function())
         value = check_loss(loss)
         check_float("loss", value.name, value.dtype)
-        b, scale = builder_in(value.graph), self._values(value.graph).current_loss_scale
+        b, scale = _builder_in(value.graph), self._values(value.graph).current_loss_scale
         scaled = b.mul(value.value, b.cast_like(scale, value.value))
         scaled.meta[SCALED_KEY] = value.value
         return GraphValue(value.graph, scaled)
@@ -215,26 +240,17 @@ class LossScaleOptimizer(ScalingOptimizer):
                 "the gradients do not tell which model they belong to",
                 expected="gradients that compute_gradients returned",
             )
-        b = builder_in(graph)
+        b = _builder_in(graph)
         reciprocal = b.reciprocal(self._values(graph).current_loss_scale)
         return [None if g is None else wrap(graph, unscaled(b, g, reciprocal)) for g in raw]
 
-    @options_by_position
-    def compute_gradients(
-        self,
-        loss: Loss,
-        var_list: VarList = None,
-        grad_loss: GraphValue | None = None,
-        **options: Unpack[GradientOptions],
+    def _gradients_of(
+        self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
     ) -> list[tuple[Any, State]]:
-        """Do what `Optimizer.compute_gradients` does, with a scaled seed; unscale the gradients."""
-        value = check_loss(loss)
-        check_float("loss", value.name, value.dtype)
-        seed_of_user = check_grad_loss(value, grad_loss)
-        b, scale = builder_in(value.graph), self._values(value.graph).current_loss_scale
-        var_list = checked_var_list(value, var_list)
-        seed = scaled_seed(b, value, scale, seed_of_user)
-        pairs = super().compute_gradients(value, var_list=var_list, grad_loss=seed, **options)
+        """Return unscaled gradients, computed with a scaled seed."""
+        b, scale = _builder_in(loss.graph), self._values(loss.graph).current_loss_scale
+        seed = scaled_seed(b, loss, scale, grad_loss)
+        pairs = super()._gradients_of(loss, variables, seed)
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
@@ -248,13 +264,33 @@ class LossScaleOptimizer(ScalingOptimizer):
         value.graph.loss = value  # what a session shows as the loss is not scaled
         return self.get_unscaled_gradients(scaled)
 
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Add the finite check, the conditional update, and the update of the loss scale."""
+        graph, pairs = check_pairs(grads_and_vars)
+        b, scale, present = _builder_in(graph), self.loss_scale, self._values(graph)
+        inner = _check_wrapped(self.inner_optimizer, clips=self._may_clip)
+        if not scale.checks:
+            return always_applied(super().apply_reduced(pairs, global_step, name), scale, present)
+        pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
+        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
+        finite.name = graph.free_name(FINITE)
+        op = super().apply_reduced(pairs, global_step, name)
+        return skipped_unless_finite(
+            b, op, scale, present, finite=finite, norm=norm, mode=self.conditional
+        )
+
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes an optimizer like this one from.
 
         The keys are the arguments of the form that it was made in.
         """
-        config = super().get_config()
-        if not self.may_clip:
+        config = {**super().get_config(), "conditional": self.conditional}
+        if not self._may_clip:
             return {**config, "loss_scale": serialize(self.loss_scale)}
         return {
             "inner_optimizer": config.pop(self.inner_argument),
@@ -273,30 +309,34 @@ class LossScaleOptimizer(ScalingOptimizer):
 
         Args:
             config: Is not changed.
-            custom_objects: See `ScalingOptimizer.from_config`.
+            custom_objects: Name -> class of optimizers, schedules and loss scales that are not this
+                package's.
 
         Raises:
             OptimizerValueError: The class of the inner optimizer is unknown.
-            LossScaleValueError: The class of a loss scale is unknown.
+            LossScaleValueError: The class of the loss scale is unknown.
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
         settings = mapping(flat(config), cls.__name__, LossScaleTypeError)
-        if "inner_optimizer" not in settings:
-            return super().from_config(settings, custom_objects)
-        take_settings(cls.__name__, settings)
-        settings = {key: value for key, value in settings.items() if value is not None}
-        settings = arguments(cls, settings, LossScaleTypeError)
         custom = custom_classes(custom_objects, LossScaleTypeError)
-        inner = registry.get(settings.pop("inner_optimizer"), custom_objects=custom)
-        return cls(inner_optimizer=inner, **settings)
+        if "inner_optimizer" in settings:
+            given = supported(cls.__name__, settings).items()
+            settings = {k: v for k, v in given if v is not None and k not in KERAS}
+            inner, settings = "inner_optimizer", arguments(cls, settings, LossScaleTypeError)
+        else:
+            inner, needed = "optimizer", ("optimizer", "loss_scale")
+            settings = arguments(cls, settings, LossScaleTypeError, needed)
+            settings["loss_scale"] = restored(settings["loss_scale"], custom)
+        settings[inner] = registry.get(settings[inner], custom_objects=custom)
+        return cls(**settings)
 
-    @classmethod
-    def _scales_from(cls, config: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
-        """Return the loss scale of a configuration."""
-        return restored(config, custom_objects)
+    def __repr__(self) -> str:
+        """Return what is wrapped, and how."""
+        inner, mode = self.inner_optimizer, self.conditional
+        return f"{type(self).__name__}({inner!r}, {self.loss_scale!r}, conditional={mode!r})"
 
     def _values(self, graph: TrainingGraph) -> AnyState:
-        return present_state(builder_in(graph), graph, self.loss_scale)
+        return present_state(_builder_in(graph), graph, self.loss_scale)
 
 
 def _described(
@@ -320,6 +360,67 @@ def _described(
             "dynamic_growth_steps must be None if dynamic is False", found=repr(growth_steps)
         )
     return FixedLossScale(initial_scale)
+
+
+def _builder_in(graph: TrainingGraph) -> Builder:
+    """Return the builder of the nodes that scale and unscale."""
+    return graph.scoped("loss_scale", Part.LOSS_SCALE)
+
+
+def _check_optimizer(optimizer: object, *, clips: bool) -> Optimizer:
+    """Return an optimizer that can be wrapped; see `_check_wrapped`."""
+    if not isinstance(optimizer, Optimizer):
+        raise LossScaleValueError(
+            '"optimizer" must be an instance of amp_rewrite.optimizers.Optimizer',
+            found="None" if optimizer is None else type(optimizer).__name__,
+            remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
+        )
+    if optimizer.scales_loss:
+        raise LossScaleValueError(
+            '"optimizer" must not already be an instance of a LossScaleOptimizer',
+            where=optimizer.get_name(),
+            remedy="wrap an optimizer once: enable_mixed_precision_graph_rewrite does it too",
+        )
+    return _check_wrapped(optimizer, clips=clips)
+
+
+def _check_wrapped(optimizer: Optimizer, *, clips: bool) -> Optimizer:
+    """Return an optimizer that a loss scale can be put around, as it is now.
+
+    `clips` lets it clip gradients. A collective that a loss scale would change is refused.
+    """
+    for key in () if clips else LIMITS:
+        _check_limit(optimizer, key, getattr(optimizer, key))
+    inside: Optimizer | None = optimizer
+    while inside is not None:
+        if not inside.supports_loss_scaling:
+            raise unscalable(inside, type(inside), LossScaleValueError)
+        inside = inside.inner_optimizer if isinstance(inside, OptimizerWrapper) else None
+    return optimizer
+
+
+def _check_limit(optimizer: Optimizer, name: str, value: object) -> None:
+    """Refuse to clip gradients before the finite check sees them."""
+    if name in LIMITS and value is not None:
+        raise LossScaleValueError(
+            f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
+            where=optimizer.get_name(),
+            found=f"{name}={value}",
+            remedy="pass it as inner_optimizer=, as in TensorFlow 2.4, which clips unscaled "
+            "gradients; or clip between compute_gradients and apply_gradients",
+        )
+
+
+def _check_scale(loss_scale: LossScale | None) -> LossScale:
+    """Return a loss scale that is one."""
+    if loss_scale is None:
+        raise LossScaleValueError(
+            "loss_scale cannot be None",
+            where="LossScaleOptimizer",
+            expected="a number, 'dynamic' or a LossScale",
+            remedy="use the optimizer itself to train without a loss scale",
+        )
+    return loss_scale
 
 
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer

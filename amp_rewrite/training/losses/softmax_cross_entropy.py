@@ -146,59 +146,43 @@ def _of_classes(
 
     The classes are the last axis of the scores.
     """
-    rows, classes = targets, scores
+    labels, classes, reduction = targets, scores, options.reduction
     if b.rank(scores) != 2:
         classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
-        rows = b.reshape(targets, [-1])
+        labels = b.reshape(targets, [-1])
     if options.plain:
-        loss = b.op("SoftmaxCrossEntropyLoss", classes, rows, reduction=options.reduction)
-        return (b.reshape_like(loss, targets) if options.reduction == "none" else loss), None
-    losses, counts = _counted(b, classes, rows, options)
-    if options.reduction == "none":
-        return b.reshape_like(losses, targets), None
-    if options.reduction == "sum" or counts is None:
-        return reduced(b, losses, options.reduction), None
-    total = b.reduce_sum(counts, None, keepdims=False)
-    return weighted_mean(b, losses, total), total
-
-
-def _counted(
-    b: Builder, scores: ir.Value, labels: ir.Value, options: _Options
-) -> tuple[ir.Value, ir.Value | None]:
-    """Return each label's loss of scores (N, C), and its count in the mean; None is 1 for all."""
-    weights = None if options.weights is None else b.constant(options.weights, b.type_of(scores))
+        loss = b.op("SoftmaxCrossEntropyLoss", classes, labels, reduction=reduction)
+        return (b.reshape_like(loss, targets) if reduction == "none" else loss), None
+    ignored, smoothing = options.ignored, options.smoothing
+    weights = None if options.weights is None else b.constant(options.weights, b.type_of(classes))
     losses, log_prob = b.op(
         "SoftmaxCrossEntropyLoss",
-        scores,
+        classes,
         labels,
         weights,
         reduction="none",
-        ignore_index=options.ignored,
+        ignore_index=ignored,
         outputs=2,
     )
-    kept = None if options.ignored is None else b.logical_not(b.equal(labels, options.ignored))
-    if options.smoothing:
+    kept = None if ignored is None else b.logical_not(b.equal(labels, ignored))
+    if smoothing:
         spread = log_prob if weights is None else b.mul(log_prob, weights)
         spread = b.reduce_sum(spread, [1], keepdims=False)
-        spread = b.mul(spread, share_of_classes(b, scores, -options.smoothing))
+        spread = b.mul(spread, share_of_classes(b, classes, -smoothing))
         spread = spread if kept is None else b.where(kept, spread, 0.0)
-        losses = b.add(b.mul(losses, 1 - options.smoothing), spread)
-    return losses, _counts(b, scores, labels, weights, kept)
-
-
-def _counts(
-    b: Builder,
-    scores: ir.Value,
-    labels: ir.Value,
-    weights: ir.Value | None,
-    kept: ir.Value | None,
-) -> ir.Value | None:
-    """Return the weights of labels, 0 for those that are not kept; None if all are 1."""
-    if weights is None:
-        return None if kept is None else b.cast_like(kept, scores)
-    classes = labels if kept is None else b.where(kept, labels, 0)
-    counts = b.gather(weights, classes)
-    return counts if kept is None else b.where(kept, counts, 0.0)
+        losses = b.add(b.mul(losses, 1 - smoothing), spread)
+    if reduction == "none":
+        return b.reshape_like(losses, targets), None
+    if reduction == "sum":
+        return reduced(b, losses, reduction), None
+    counts = None if kept is None else b.cast_like(kept, classes)
+    if weights is not None:
+        counts = b.gather(weights, labels if kept is None else b.where(kept, labels, 0))
+        counts = counts if kept is None else b.where(kept, counts, 0.0)
+    if counts is None:
+        return reduced(b, losses, reduction), None
+    total = b.reduce_sum(counts, None, keepdims=False)
+    return weighted_mean(b, losses, total), total
 
 
 def _of_probabilities(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -18,14 +18,13 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
 from amp_rewrite.grad.builder.known import constant_tensor, differ, dims, type_of
 from amp_rewrite.grad.rule import IndexedSlices
+from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import clipping
-from amp_rewrite.training.optimizers.constraint import check_gradient, constrained
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
-    Raw,
     graph_of,
     merged,
     unwrap,
@@ -33,7 +32,7 @@ from amp_rewrite.training.optimizers.gradient import (
 )
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import NORM, TrainOp
 from amp_rewrite.training.optimizers.update_rule import (
     SharedInput,
     UpdateFunctions,
@@ -51,10 +50,7 @@ class StepUpdates:
     """One step under construction.
 
     Attributes:
-        graph: The training graph.
         counter: The state that counts the steps.
-        updates: State name -> next value.
-        rate: The learning rate of this step: float32, shape ().
     """
 
     def __init__(
@@ -68,25 +64,19 @@ class StepUpdates:
         global_step: Variable | None,
     ) -> None:
         """Add what all variables share; see `Optimizer.apply_gradients`."""
-        self.graph = graph
         self.counter = _counter(graph, global_step)  # its caller has checked it
-        self.updates: dict[str, ir.Value] = {}
-        self._rule, self._states = rule, states
+        self._graph, self._rule, self._states = graph, rule, states
+        self._updates: dict[str, ir.Value] = {}
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
-        self.rate = rate.add_to(graph, self._b, self.counter)
+        self._rate = rate.add_to(graph, self._b, self.counter)
         initial = rule.initial_others()
         self._others = {k: states.add_other(graph, k, array) for k, array in initial.items()}
 
     def _input(self, dtype: ir.DataType) -> SharedInput:
         others = {name: state.value for name, state in self._others.items()}
-        return SharedInput(self._b, dtype, self._b.cast(self.rate, dtype), others)
-
-    def _shared_of(self, dtype: ir.DataType) -> Any:
-        if dtype not in self._shared:
-            self._shared[dtype] = self._rule.shared(self._input(dtype))
-        return self._shared[dtype]
+        return SharedInput(self._b, dtype, self._b.cast(self._rate, dtype), others)
 
     def update(self, gradient: Gradient, variable: State) -> None:
         """Add the update of one variable and its slots; a gradient of None leaves them alone."""
@@ -94,35 +84,84 @@ class StepUpdates:
             return
         rule, b = self._rule, self._b
         dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
+        if dtype not in self._shared:
+            self._shared[dtype] = rule.shared(self._input(dtype))
         names = rule.slots._fields
         slots = [self._states.add_slot(variable, n, rule.initial_slot(n)) for n in names]
         states = [variable, *slots]
         raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
-        values = b.cast(values_of(raw), dtype)
         stored = [state.value for state in states]
         present = stored if rows is None else [b.gather(value, rows) for value in stored]
-        tensors = UpdateInput(b, present[0], values, variable)
-        shared = self._shared_of(dtype)
-        value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
+        given = UpdateInput(b, present[0], b.cast(values_of(raw), dtype), variable)
+        value, new = self._functions.call(given, self._shared[dtype], rule.slots(*present[1:]))
         for state, result in zip(states, (value, *new), strict=True):
-            self.updates[state.name] = self._whole(state, result, rows)
-        self.updates[variable.name] = constrained(variable, self.updates[variable.name])
+            whole = result
+            if rows is not None:
+                whole = b.op("ScatterND", state.value, b.unsqueeze(rows, [1]), result)
+            self._updates[state.name] = b.shaped_like(whole, state.value)
+        self._updates[variable.name] = _constrained(variable, self._updates[variable.name])
 
-    def _whole(self, state: State, result: ir.Value, rows: ir.Value | None) -> ir.Value:
-        """Return the next value of a state, of which only some rows may change."""
-        if rows is not None:
-            result = self._b.op("ScatterND", state.value, self._b.unsqueeze(rows, [1]), result)
-        return self._b.shaped_like(result, state.value)
+    def finish(self, gradients: Sequence[Any]) -> TrainOp:
+        """Add the updates of what belongs to no variable, the global step last; describe the step.
 
-    def finish(self) -> None:
-        """Add the updates of what belongs to no variable, the global step last."""
+        Args:
+            gradients: As users hold them, before the optimizer's own clipping.
+        """
+        graph, loss, updates = self._graph, self._graph.loss, self._updates
         following = self._rule.advance(self._input(ir.DataType.FLOAT))
-        for name, state in self._others.items():
-            self.updates[state.name] = following[name]
-        loss = self.graph.loss
-        self.updates |= self.graph.statistics(None if loss is None else loss.value)
-        self.updates[self.counter.name] = self._b.add(self.counter.value, 1)
+        updates |= {state.name: following[name] for name, state in self._others.items()}
+        updates |= graph.statistics(None if loss is None else loss.value)
+        updates[self.counter.name] = self._b.add(self.counter.value, 1)
+        raw = [unwrap(g) for g in gradients if g is not None]
+        b = graph.scoped(clipping.SCOPE, Part.CLIP)
+        fetches = {
+            NORM: clipping.norm_before_clipping(b, raw),
+            LEARNING_RATE: self._rate,
+            "global_step": updates[self.counter.name],
+        }
+        if loss is not None:
+            fetches["loss"] = loss.value
+        return TrainOp(graph, loss, updates, self.counter.name, fetches)
+
+
+def _constrained(variable: State, updated: ir.Value) -> ir.Value:
+    """Return what the constraint of a variable makes of its updated value.
+
+    The nodes that it adds become part of the update, so that a skipped step skips them.
+    """
+    if variable.constraint is None:
+        return updated
+    graph = variable.graph
+    before = set(graph.model.graph)
+    result = cast(object, variable.constraint(GraphValue(graph, updated)))
+    if not isinstance(result, GraphValue):
+        raise OptimizerTypeError(
+            "a constraint must return a value",
+            where=variable.name,
+            found=f"an object of type {type(result).__name__}",
+        )
+    if result.graph is not graph:
+        raise OptimizerValueError(
+            "a constraint returned a value of another model", where=variable.name, found=result.name
+        )
+    kind, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
+    if kind != expected:
+        raise OptimizerValueError(
+            "a constraint must keep the type and the shape",
+            where=variable.name,
+            found=_text(result),
+            expected=_text(variable),
+        )
+    for node in graph.model.graph:
+        if node not in before:
+            node.metadata_props[PART_KEY] = Part.UPDATE
+    return result.value
+
+
+def _text(tensor: GraphValue | State) -> str:
+    lengths = "unknown lengths" if tensor.shape is None else list(tensor.shape)
+    return f"{tensor.dtype.name.lower()} {lengths}"
 
 
 def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
@@ -193,7 +232,10 @@ def counter_of(given: object) -> State:
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
-    """Return the training graph, and pairs with handles resolved."""
+    """Return the training graph, and pairs with handles resolved.
+
+    The shape of the variable is that of IndexedSlices that lack one.
+    """
     checked_pairs = check.pairs(grads_and_vars)
     if not checked_pairs:
         raise OptimizerValueError("No variables provided.")
@@ -214,9 +256,13 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
         raise OptimizerValueError(
             "a variable is given twice", found=[state.name for _, state in pairs]
         )
-    for gradient, variable in pairs:
+    for number, (gradient, variable) in enumerate(pairs):
         _check_gradient(gradient, variable)
-    return graph, [(_told(graph, gradient, variable), variable) for gradient, variable in pairs]
+        if isinstance(gradient, IndexedSlices) and gradient.dense_shape is None:
+            b = graph.scoped("gradient", Part.ARITHMETIC)
+            shape: Any = GraphValue(graph, b.constant(np.array(variable.shape, np.int64)))
+            pairs[number] = gradient._replace(dense_shape=shape), variable
+    return graph, pairs
 
 
 def _variable(graph: TrainingGraph, given: Variable) -> State:
@@ -246,7 +292,13 @@ def _check_gradient(gradient: Gradient, variable: State) -> None:
             remedy="freeze it, or store it in float32",
         )
     raw = unwrap(gradient)
-    check_gradient(variable, raw)
+    if variable.constraint is not None and isinstance(raw, IndexedSlices):
+        raise UnsupportedError(
+            "Cannot use a constraint function on a sparse variable.",
+            where=variable.name,
+            found="a gradient of IndexedSlices",
+            remedy="take the constraint away, or read the table by something else than Gather",
+        )
     values = values_of(raw)
     expected: tuple[int | None, ...] = variable.shape
     kind = type_of(values) if values.type is not None else ir.DataType.FLOAT
@@ -293,15 +345,6 @@ def _check_indices(slices: IndexedSlices, variable: State) -> None:
     )
 
 
-def _told(graph: TrainingGraph, gradient: Gradient, variable: State) -> Gradient:
-    """Return a gradient; the shape of the variable is that of IndexedSlices that lack one."""
-    if not isinstance(gradient, IndexedSlices) or gradient.dense_shape is not None:
-        return gradient
-    b = graph.scoped("gradient", Part.ARITHMETIC)
-    shape = GraphValue(graph, b.constant(np.array(variable.shape, np.int64)))
-    return gradient._replace(dense_shape=shape)  # pyright: ignore[reportArgumentType] as users hold it
-
-
 def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
     graph = graph_of(gradient for gradient, _ in pairs)
     if graph is not None:
@@ -313,38 +356,3 @@ def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
         "the gradients do not tell which model they belong to",
         expected="gradients that compute_gradients returned, or variables that are states",
     )
-
-
-def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
-    """Return the global norm of gradients before clipping.
-
-    Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
-    results.
-    """
-    sources = [clipping.unclipped(gradient) for gradient in gradients]
-    norm = clipping.known_norm(sources)
-    if norm is not None:
-        return norm
-    b = graph.scoped(clipping.SCOPE, Part.CLIP)
-    raw = [merged(b, g, rows_only=True) for g in sources]
-    return clipping.global_norm_of(b, raw)
-
-
-def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
-    """Finish a step and describe it.
-
-    Args:
-        step: All variables are updated.
-        gradients: As users hold them, before the optimizer's own clipping.
-    """
-    step.finish()
-    graph, loss = step.graph, step.graph.loss
-    raw = [unwrap(g) for g in gradients if g is not None]
-    fetches = {
-        "gradient_norm": norm_before_clipping(graph, raw),
-        LEARNING_RATE: step.rate,
-        "global_step": step.updates[step.counter.name],
-    }
-    if loss is not None:
-        fetches["loss"] = loss.value
-    return TrainOp(graph, loss, step.updates, step.counter.name, fetches)

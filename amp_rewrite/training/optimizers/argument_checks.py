@@ -118,7 +118,10 @@ def pairs(given: Iterable[Any]) -> list[Any]:
 
 
 def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
-    """Return a field whose value is what `check(name, value, **bounds)` returns."""
+    """Return a field whose value is what `check(name, value, **bounds)` returns.
+
+    None is not checked if it is the default.
+    """
     return dataclasses.field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 
@@ -128,6 +131,7 @@ class Checked:
     def __post_init__(self) -> None:
         """Check the fields."""
         for entry in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
-            if _CHECK in entry.metadata:
-                value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
+            value = getattr(self, entry.name)
+            if _CHECK in entry.metadata and not (value is None and entry.default is None):
+                value = entry.metadata[_CHECK](entry.name, value)
                 object.__setattr__(self, entry.name, value)

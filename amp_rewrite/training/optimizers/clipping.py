@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -20,7 +20,7 @@ from amp_rewrite.graph.metadata_keys import NORM_KEY, NORM_OF_KEY
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.config import ELSEWHERE
+from amp_rewrite.training.optimizers.config import Settings
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     Raw,
@@ -35,56 +35,14 @@ from amp_rewrite.training.optimizers.gradient import (
 SCOPE = "clip"
 
 
-class Clipping(TypedDict, total=False):
-    """How an optimizer clips gradients itself, before it applies them; at most one of them.
-
-    clipnorm: the largest norm of each gradient; clipvalue: the largest magnitude of an element;
-    global_clipnorm: the largest global norm.
-    """
-
-    clipnorm: float | None
-    clipvalue: float | None
-    global_clipnorm: float | None
-
-
-LIMITS = tuple(Clipping.__annotations__)
-"""The arguments by which an optimizer clips."""
-
-
-def check_limits(optimizer: str, given: Clipping) -> list[float | None]:
-    """Return the limits that an optimizer was given, in the order of `LIMITS`."""
-    unknown = set(given) - set(LIMITS)
-    if unknown:
-        meant = [f"{key} is called {ELSEWHERE[key]} here" for key in unknown & ELSEWHERE.keys()]
-        raise OptimizerTypeError(
-            "unknown argument",
-            where=optimizer,
-            found=sorted(unknown),
-            expected=list(LIMITS),
-            remedy="; ".join(sorted(meant)) or None,
-        )
-    set_ones = {key: limit for key, limit in given.items() if limit is not None}
-    if len(set_ones) > 1:
-        names = [key for key in LIMITS if key in set_ones]
-        raise OptimizerValueError("an optimizer clips in one way", found=" and ".join(names))
-    for key, limit in set_ones.items():
-        check.number(key, limit, above=True)
-    return [given.get(key) for key in LIMITS]
-
-
-def clip(
-    gradients: list[Any],
-    clipnorm: float | None,
-    clipvalue: float | None,
-    global_clipnorm: float | None,
-) -> list[Any]:
-    """Return gradients clipped by the one limit that is given, if any."""
-    if clipnorm is not None:
-        return [clip_by_norm(g, clipnorm) for g in gradients]
-    if clipvalue is not None:
-        return [clip_by_value(g, -clipvalue, clipvalue) for g in gradients]
-    if global_clipnorm is not None:
-        return clip_by_global_norm(gradients, global_clipnorm)[0]
+def clip(gradients: list[Any], settings: Settings) -> list[Any]:
+    """Return gradients clipped by the one limit that is set, if any."""
+    if settings.clipnorm is not None:
+        return [clip_by_norm(g, settings.clipnorm) for g in gradients]
+    if settings.clipvalue is not None:
+        return [clip_by_value(g, -settings.clipvalue, settings.clipvalue) for g in gradients]
+    if settings.global_clipnorm is not None:
+        return clip_by_global_norm(gradients, settings.global_clipnorm)[0]
     return gradients
 
 
@@ -244,10 +202,20 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
     return norm
 
 
-def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
-    """Let `known_norm` find the global norm of gradients."""
-    for values in map(values_of, gradients):
-        values.meta[NORM_KEY] = norm, values
+def norm_before_clipping(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of gradients before clipping: the one that is known, or a new one.
+
+    Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
+    results.
+    """
+    sources = [unclipped(gradient) for gradient in gradients]
+    norm = known_norm(sources)
+    if norm is None:
+        raw = [merged(b, g, rows_only=True) for g in sources]
+        norm = global_norm_of(b, raw)
+        for values in map(values_of, raw):
+            values.meta[NORM_KEY] = norm, values
+    return norm
 
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:

@@ -33,41 +33,43 @@ Loss: TypeAlias = OneLoss | Sequence[OneLoss]
 
 _KINDS = State | GraphValue | ir.Value | str
 
+_GATES, _AGGREGATIONS = (0, 1, 2), (None, 0, 1, 2)
+
+
+def check_options(gate_gradients: object, aggregation_method: object) -> None:
+    """Refuse options of a backward pass that TensorFlow refuses; none has an effect."""
+    if not isinstance(gate_gradients, int) or gate_gradients not in _GATES:
+        raise OptimizerValueError(
+            "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
+            f"Optimizer.GATE_GRAPH. Not {gate_gradients}"
+        )
+    if not isinstance(aggregation_method, int | None) or aggregation_method not in _AGGREGATIONS:
+        raise OptimizerValueError(
+            f"Invalid aggregation_method specified {aggregation_method}",
+            expected=" or ".join(map(str, _AGGREGATIONS)),
+        )
+
 
 def check_loss(loss: Loss) -> GraphValue:
-    """Return what is minimized: a loss, called if it is a callable, or the sum of several."""
-    if isinstance(loss, list | tuple):
-        return _total(check_losses(loss))
-    return _one_loss(loss)
+    """Return what is minimized: a loss, called if it is a callable, or the sum of several.
 
-
-def check_losses(losses: object) -> list[GraphValue]:
-    """Return several losses, each called if it is a callable."""
-    if not isinstance(losses, list | tuple):
-        raise OptimizerTypeError("several losses must be a list", found=type(losses).__name__)
-    values = [_one_loss(each) for each in losses]
-    if not values:
+    The sum is of all their elements, in the widest of their types: shape ().
+    """
+    if not isinstance(loss, list | tuple):
+        return _one_loss(loss)
+    losses = [_one_loss(each) for each in loss]
+    if not losses:
         raise OptimizerValueError("no losses", expected="at least one")
-    for loss in values:
-        if loss.graph is not values[0].graph:
-            raise OptimizerValueError("two losses are of different models", where=loss.name)
-        check_float("loss", loss.name, loss.dtype)
-    return values
-
-
-def called(loss: Loss) -> GraphValue | list[GraphValue]:
-    """Return a loss, or several, each called if it is a callable; see `check_loss`."""
-    return check_losses(loss) if isinstance(loss, list | tuple) else check_loss(loss)
-
-
-def _total(losses: Sequence[GraphValue]) -> GraphValue:
-    """Return the sum of all elements of losses, in the widest of their types: shape ()."""
+    graph = losses[0].graph
+    for each in losses:
+        if each.graph is not graph:
+            raise OptimizerValueError("two losses are of different models", where=each.name)
+        check_float("loss", each.name, each.dtype)
     if len(losses) == 1:
         return losses[0]
-    graph = losses[0].graph
     b = graph.scoped("loss", Part.ARITHMETIC)
-    widest = max((loss.dtype for loss in losses), key=lambda dtype: dtype.itemsize)
-    sums = [b.reduce_sum(b.cast(loss.value, widest), keepdims=False) for loss in losses]
+    widest = max((each.dtype for each in losses), key=lambda dtype: dtype.itemsize)
+    sums = [b.reduce_sum(b.cast(each.value, widest), keepdims=False) for each in losses]
     return GraphValue(graph, b.op("Sum", *sums))
 
 
@@ -195,12 +197,6 @@ def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -
     for variable in variables:
         check_float("variable", variable.name, variable.dtype)
     return variables
-
-
-def checked_var_list(loss: GraphValue, var_list: object) -> Any:
-    """Return the argument of a wrapper, which refuses it before it adds anything."""
-    references = chosen_variables(loss.graph, loss, var_list)
-    return None if var_list is None else references
 
 
 def flat_var_list(var_list: object) -> list[Any]:

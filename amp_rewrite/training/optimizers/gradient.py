@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -11,7 +11,6 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.grad.scatter import scatter_rows
-from amp_rewrite.graph.metadata_keys import BY_LOSS_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 
 Gradient: TypeAlias = GraphValue | IndexedSlices | None
@@ -107,19 +106,3 @@ def values_of(gradient: Raw) -> ir.Value:
 def with_values(gradient: Raw, values: ir.Value) -> Raw:
     """Return a gradient with other numbers at the same places."""
     return gradient._replace(values=values) if isinstance(gradient, IndexedSlices) else values
-
-
-def remember_parts(value: ir.Value, parts: Sequence[ir.Value | None]) -> None:
-    """Take note of what each loss adds to a gradient.
-
-    Args:
-        value: The numbers of the sum.
-        parts: For each loss a value that is finite only if all numbers are that it adds; None if
-            the loss does not depend on the variable.
-    """
-    value.meta[BY_LOSS_KEY] = tuple(parts)
-
-
-def parts_of(value: ir.Value) -> tuple[ir.Value | None, ...] | None:
-    """Return what `remember_parts` has noted, or None."""
-    return value.meta.get(BY_LOSS_KEY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,12 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     dense,
-    parts_of,
-    remember_parts,
     unwrap,
-    values_of,
     wrap,
 )
 from amp_rewrite.training.optimizers.slots import Variable
@@ -85,9 +82,6 @@ class Accumulation:
         self._mode = check_mode(conditional)
         self._totals: dict[State, ir.Value] = {}
         self._counter: State | None = None
-        self._count: ir.Value | None = None
-        self._shares: dict[np.dtype[Any], ir.Value] = {}
-        self._weights: BatchWeights | None = None
 
     def add(self, grads_and_vars: Iterable[tuple[Gradient, Variable]]) -> list[tuple[Any, Any]]:
         """Return each gradient's mean over the batches so far; None stays None.
@@ -110,59 +104,39 @@ class Accumulation:
                 "an Accumulation belongs to one step", remedy="make another one for another step"
             )
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
-        self._count = graph.scoped(_SCOPE, Part.ARITHMETIC).add(self._counter.value, 1)
         b = graph.scoped(_SCOPE, Part.ARITHMETIC)
-        self._weights = batch_weights(graph, b, f"{_SCOPE}/denominator", ACCUMULATOR)
-        if self._weights is not None:
-            self._totals[self._weights.state] = self._weights.total
-        means = [(self._mean(graph, gradient, variable), variable) for gradient, variable in pairs]
-        self._accumulate_parts(graph, pairs, means)
-        return means
+        divisor = self._total(b, self._counter, b.constant(1))
+        weight = _weight_of_batch(graph)
+        if weight is not None:
+            zero = np.array(0, b.type_of(weight).numpy())
+            state = graph.state(f"{_SCOPE}/denominator", zero, ACCUMULATOR)
+            total = self._total(b, state, weight)
+            divisor = b.where(b.equal(total, 0.0), b.ones_like(total), total)
+        divisors = {dtype: b.cast(divisor, dtype) for dtype in {_wide(v) for _, v in pairs}}
+        return [(self._mean(b, g, v, weight, divisors), v) for g, v in pairs]
 
-    def _accumulate_parts(self, graph: TrainingGraph, pairs: Pairs, means: Pairs) -> None:
-        """Add up what tells of each loss whether its gradients are finite, if there are several.
+    def _total(self, b: Builder, state: State, new: ir.Value) -> ir.Value:
+        """Return a sum over the batches so far, which a state holds."""
+        total = self._totals[state] = b.shaped_like(b.add(state.value, new), state.value)
+        return total
 
-        That is the sum of their elements, which infinities and NaN stay in.
-        """
-        of = [None if g is None else parts_of(values_of(unwrap(g))) for g, _ in pairs]
-        noted = [parts for parts in of if parts is not None]
-        if not noted:
-            return
-        b = graph.scoped(_SCOPE, Part.ARITHMETIC)
-        totals: list[ir.Value] = []
-        for number, parts in enumerate(zip(*noted, strict=True)):
-            sums = [b.reduce_sum(part, keepdims=False) for part in parts if part is not None]
-            name = f"{_SCOPE}/loss_{number}"
-            state = graph.state(name, np.array(0, np.float32), ACCUMULATOR)
-            terms = [state.value, *(b.cast(each, ir.DataType.FLOAT) for each in sums)]
-            totals.append(b.shaped_like(b.op("Sum", *terms), state.value))
-            self._totals[state] = totals[-1]
-        for mean, parts in zip((g for g, _ in means), of, strict=True):
-            if parts is not None:
-                remember_parts(values_of(unwrap(mean)), totals)
-
-    def _mean(self, graph: TrainingGraph, gradient: Gradient, variable: State) -> Any:
+    def _mean(
+        self,
+        b: Builder,
+        gradient: Gradient,
+        variable: State,
+        weight: ir.Value | None,
+        divisors: Mapping[ir.DataType, ir.Value],
+    ) -> Any:
+        """Return the mean over the batches so far; a weight of 0 in all makes it 0."""
         if gradient is None:
             return None
-        b = graph.scoped(_SCOPE, Part.ARITHMETIC)
-        wide = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
-        zeros = np.zeros(variable.shape, wide)
+        graph, wide = variable.graph, _wide(variable)
+        zeros = np.zeros(variable.shape, wide.numpy())
         state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
-        new = b.cast(dense(b, unwrap(gradient)), ir.DataType.from_numpy(wide))
-        weights = self._weights
-        total = b.add(state.value, new if weights is None else weights.weighted(b, new))
-        total = b.shaped_like(total, state.value)
-        self._totals[state] = total
-        mean = b.mul(total, self._share(b, wide)) if weights is None else weights.mean(b, total)
-        return wrap(graph, b.shaped_like(mean, total))
-
-    def _share(self, b: Builder, dtype: np.dtype[Any]) -> ir.Value:
-        """Return 1 / (batches so far): of an update that is applied early they are fewer."""
-        assert self._count is not None, "add has begun to count"
-        if dtype not in self._shares:
-            count = b.cast(self._count, ir.DataType.from_numpy(dtype))
-            self._shares[dtype] = b.reciprocal(count)
-        return self._shares[dtype]
+        new = b.cast(dense(b, unwrap(gradient)), wide)
+        total = self._total(b, state, new if weight is None else b.mul(new, b.cast(weight, wide)))
+        return wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
 
     def every(self, train_op: TrainOp) -> TrainOp:
         """Return a step that updates with every last batch, and else adds up gradients.
@@ -182,20 +156,34 @@ class Accumulation:
             )
         if self.steps == 1:
             return train_op
-        count = self._count
-        if self._counter is None or count is None:
+        if self._counter is None:
             raise OptimizerValueError(
                 "nothing is accumulated", remedy="call add with what compute_gradients returned"
             )
-        graph = train_op.graph
+        graph, before = train_op.graph, train_op.updates
         b = graph.scoped(_SCOPE, Part.LOSS_SCALE)
-        boundary = b.equal(count, self.steps)
+        boundary = b.equal(self._totals[self._counter], self.steps)
         boundary.name = graph.free_name(f"{_SCOPE}/boundary")
-        applied, waiting = self._both(b, train_op, count)
-        updates = _either(b, boundary, applied, waiting, self._mode, train_op)
+        waiting = {name: graph.states[name].value for name in before}
+        waiting |= _moved_statistics(b, train_op)
+        waiting |= {state.name: total for state, total in self._totals.items()}
+        zeros = {state.name: b.zeros_like(total) for state, total in self._totals.items()}
+        for name, value in before.items():
+            if str(value.name).endswith(":next"):  # what the choice will be called
+                value.name = graph.free_name(f"{name}:applied")
+        changed = set(before.values())
+        updates = conditional(
+            b,
+            boundary,
+            {**before, **zeros},
+            waiting,
+            self._mode,
+            keep={*waiting.values(), *(v for v in train_op.fetches.values() if v not in changed)},
+            movable=lambda node: part_of(node) in _MOVABLE,
+        )
         graph.forget_shapes()
-        changed = {value: updates[name] for name, value in train_op.updates.items()}
-        fetches = {key: changed.get(v, v) for key, v in train_op.fetches.items()}
+        now = {value: updates[name] for name, value in before.items()}
+        fetches = {key: now.get(v, v) for key, v in train_op.fetches.items()}
         if NORM in fetches:
             fetches[NORM] = b.where(boundary, fetches[NORM], 0.0)
         if FINITE in fetches:
@@ -204,92 +192,30 @@ class Accumulation:
         accumulated = Accumulated(self.steps, boundary, self._counter)
         return replace(train_op, updates=updates, fetches=fetches, accumulated=accumulated)
 
-    def _both(
-        self, b: Builder, op: TrainOp, count: ir.Value
-    ) -> tuple[dict[str, ir.Value], dict[str, ir.Value]]:
-        """Return what states are after the last batch, and after any other one."""
-        assert self._counter is not None, "checked before"
-        graph = op.graph
-        waiting = {name: graph.states[name].value for name in op.updates}
-        waiting |= self._moved_statistics(b, op)
-        applied = dict(op.updates)
-        for state, total in self._totals.items():
-            waiting[state.name], applied[state.name] = total, b.zeros_like(total)
-        waiting[self._counter.name], applied[self._counter.name] = count, b.constant(0)
-        for name, value in op.updates.items():
-            if str(value.name).endswith(":next"):  # what the choice will be called
-                value.name = graph.free_name(f"{name}:applied")
-        return applied, waiting
 
-    @staticmethod
-    def _moved_statistics(b: Builder, op: TrainOp) -> dict[str, ir.Value]:
-        """Return the running statistics after a batch that is not the last one."""
-        graph, moved = op.graph, dict[str, ir.Value]()
-        for name, value in graph.statistics(None if op.loss is None else op.loss.value).items():
-            if name not in op.updates:
-                continue
-            moved[name] = value
-            if FINITE in op.fetches:
-                total = b.reduce_sum(value, keepdims=False)
-                is_finite = b.equal(b.sub(total, total), 0.0)
-                moved[name] = b.where(is_finite, value, graph.states[name].value)
-        return moved
+def _wide(variable: State) -> ir.DataType:
+    """Return the type that gradients of a variable are added up in."""
+    return ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
 
 
-def _either(
-    b: Builder,
-    boundary: ir.Value,
-    applied: Mapping[str, ir.Value],
-    waiting: Mapping[str, ir.Value],
-    mode: str,
-    op: TrainOp,
-) -> dict[str, ir.Value]:
-    """Return each value after this batch: `applied` if it is the last one, else `waiting`."""
-    changed = set(op.updates.values())
-    return conditional(
-        b,
-        boundary,
-        applied,
-        waiting,
-        mode,
-        keep={*waiting.values(), *(v for v in op.fetches.values() if v not in changed)},
-        movable=lambda node: part_of(node) in _MOVABLE,
-    )
+def _moved_statistics(b: Builder, op: TrainOp) -> dict[str, ir.Value]:
+    """Return the running statistics after a batch that is not the last one."""
+    graph, moved = op.graph, dict[str, ir.Value]()
+    for name, value in graph.statistics(None if op.loss is None else op.loss.value).items():
+        if name not in op.updates:
+            continue
+        moved[name] = value
+        if FINITE in op.fetches:
+            total = b.reduce_sum(value, keepdims=False)
+            is_finite = b.equal(b.sub(total, total), 0.0)
+            moved[name] = b.where(is_finite, value, graph.states[name].value)
+    return moved
 
 
-@dataclass(frozen=True)
-class BatchWeights:
-    """How much the present batch counts, and those so far.
+def _weight_of_batch(graph: TrainingGraph) -> ir.Value | None:
+    """Return what the loss that was differentiated last is divided by.
 
-    Attributes:
-        batch: What the loss of this batch was divided by.
-        state: The sum over the batches before.
-        total: The sum over the batches so far.
-    """
-
-    batch: ir.Value
-    state: State
-    total: ir.Value
-
-    def weighted(self, b: Builder, gradient: ir.Value) -> ir.Value:
-        """Return the gradient of the sum of the batch's losses, from that of their mean."""
-        return b.mul(gradient, b.cast_like(self.batch, gradient))
-
-    def mean(self, b: Builder, total: ir.Value) -> ir.Value:
-        """Return the mean of a sum over the batches so far; 0 if nothing counts."""
-        divisor = b.where(b.equal(self.total, 0.0), b.ones_like(self.total), self.total)
-        return b.div(total, b.cast_like(divisor, total))
-
-
-def batch_weights(graph: TrainingGraph, b: Builder, name: str, role: str) -> BatchWeights | None:
-    """Add up what the loss that was differentiated last is divided by.
-
-    Returns:
-        The weights, or None if all batches count equally: the loss is not a weighted mean.
+    None is for a loss that is not a weighted mean: all batches count equally.
     """
     compared = None if graph.loss is None else compared_by(graph.loss.value)
-    if compared is None or compared.denominator is None:
-        return None
-    batch = compared.denominator
-    state = graph.state(name, np.array(0, b.type_of(batch).numpy()), role)
-    return BatchWeights(batch, state, b.shaped_like(b.add(state.value, batch), state.value))
+    return None if compared is None else compared.denominator

@@ -71,8 +71,7 @@ class MultipliedRate(LearningRate):
 
     def __init__(self, rate: LearningRate, multiplier: float) -> None:
         """Keep the rate, which is shared, and what multiplies it: at least 0."""
-        self._rate = rate
-        self._multiplier = check.number("rate_multiplier", multiplier)
+        self._rate, self._multiplier = rate, check.number("rate_multiplier", multiplier)
 
     def read(self) -> Any:
         """Return the present rate; a schedule as it is, without the multiplier."""

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.graph.training_graph import TRAINED_ROLES, State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.optimizers.train_op import TrainOp
 
 AVERAGE, COUNT = "average", "averaged"
 """The roles of the states: an average, and how many times was averaged."""
 
-_SCOPE = "average"
 
-
-@dataclass(frozen=True)
-class Average:
-    """How variables are averaged; `WeightAverage` has the formulas.
-
-    Attributes:
-        decay: What is kept of the average; None averages all steps with equal weights.
-        warm_up: Whether the decay grows at first.
-        start: The number of the step after which averaging begins; up to it the average is the
-            variable.
-        every: The number of steps between two averages.
-    """
+class Average(TypedDict):
+    """How variables are averaged: the arguments of `WeightAverage`, which has the formulas."""
 
     decay: float | None
-    warm_up: bool = True
-    start: int = 0
-    every: int = 1
+    warm_up: bool
+    start: int
+    every: int
 
 
 def averaged(op: TrainOp, average: Average) -> TrainOp:
     """Return a step that averages the variables that it updates."""
     graph = op.graph
-    b = graph.scoped(_SCOPE, Part.UPDATE)
+    b = graph.scoped("average", Part.UPDATE)
     updated = [graph.states[name] for name in op.updates]
     variables = [state for state in updated if state.role in TRAINED_ROLES]
-    averages = {v.name: _average_of(graph, v) for v in variables}
+    averages = {v.name: graph.state(f"{v.name}/{AVERAGE}", v.read(), AVERAGE) for v in variables}
     count = graph.state(COUNT, np.array(0, np.int64), COUNT)
     assert op.global_step is not None, "an optimizer counts its steps"
     share, following = _share(b, average, op.updates[op.global_step], count.value)
@@ -61,24 +51,20 @@ def _share(
 
     Steps are counted from 1.
     """
-    past = b.sub(b.cast(step, ir.DataType.INT64), average.start)
-    counts = b.greater_or_equal(past, 1)
-    if average.every > 1:
-        rest = b.sub(past, b.mul(b.div(past, average.every), average.every))
+    decay, every = average["decay"], average["every"]
+    past = b.sub(b.cast(step, ir.DataType.INT64), average["start"])
+    begun = counts = b.greater_or_equal(past, 1)
+    if every > 1:
+        rest = b.sub(past, b.mul(b.div(past, every), every))
         counts = b.logical_and(counts, b.equal(rest, 0))
     done = b.cast(count, ir.DataType.FLOAT)
-    if average.decay is None:
+    if decay is None:
         share: ir.Value | float = b.reciprocal(b.add(done, 1.0))
-    elif average.warm_up:
+    elif average["warm_up"]:
         growing = b.div(b.add(done, 1.0), b.add(done, 10.0))
-        share = b.sub(1.0, b.minimum(growing, average.decay))
+        share = b.sub(1.0, b.minimum(growing, decay))
     else:
-        share = 1 - average.decay
-    waiting = b.where(b.greater_or_equal(past, 1), 0.0, b.constant(np.array(1, np.float32)))
+        share = 1 - decay
+    waiting = b.where(begun, 0.0, b.constant(np.array(1, np.float32)))
     chosen = b.where(counts, share, waiting)
     return chosen, b.add(count, b.cast(counts, ir.DataType.INT64))
-
-
-def _average_of(graph: TrainingGraph, variable: State) -> State:
-    """Return a new state that begins with the value of a variable."""
-    return graph.state(f"{variable.name}/{AVERAGE}", variable.read(), AVERAGE)

@@ -10,12 +10,11 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import registry, schedules
+from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
-from amp_rewrite.training.optimizers.basic_optimizer import is_part
-from amp_rewrite.training.optimizers.config import arguments, mapping
+from amp_rewrite.training.optimizers.config import arguments, is_part, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import SHARED, TrainOp, merged
@@ -36,10 +35,9 @@ class ParameterGroup:
         learning_rate: A learning rate of its own: a number or a schedule.
         rate_multiplier: What the optimizer's learning rate is multiplied by, schedule included.
         weight_decay: A weight decay of its own.
-        clipnorm: See `Clipping`; so for the next two. A norm is that of the group alone.
-        clipvalue: See `Clipping`.
-        global_clipnorm: See `Clipping`.
-        optimizer: An optimizer of its own, which has all of these but `variables` and `name`.
+        clipnorm: See `Settings`; so for the next two. A norm is that of the group alone.
+        clipvalue: See `Settings`.
+        global_clipnorm: See `Settings`.
     """
 
     variables: Selection
@@ -50,32 +48,6 @@ class ParameterGroup:
     clipnorm: float | None = None
     clipvalue: float | None = None
     global_clipnorm: float | None = None
-    optimizer: Optimizer | None = None
-
-    def member_of(self, base: Optimizer, name: str) -> Optimizer:
-        """Return the optimizer of the group.
-
-        Args:
-            base: The optimizer of the rest.
-            name: What the group is called.
-        """
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values = {k: v for k, v in values.items() if v is not None}
-        settings = [k for k in values if k not in ("variables", "name", "optimizer")]
-        if self.optimizer is not None:
-            if settings:
-                raise _both(name, f"optimizer and {settings[0]}", "give them to that optimizer")
-            return check_plain(self.optimizer, f"group {name!r}")
-        if self.learning_rate is not None and self.rate_multiplier is not None:
-            raise _both(name, "learning_rate and rate_multiplier", "leave one of them out")
-        own = {k: values[k] for k in settings if k != "learning_rate"}
-        return base.member(rate=self.learning_rate, rate_state=f"{LEARNING_RATE}/{name}", **own)
-
-
-def _both(name: str, settings: str, remedy: str) -> OptimizerValueError:
-    return OptimizerValueError(
-        "settings that exclude each other", where=f"group {name!r}", found=settings, remedy=remedy
-    )
 
 
 class ParameterGroups(OptimizerWrapper):
@@ -85,7 +57,7 @@ class ParameterGroups(OptimizerWrapper):
             AdamW(LinearWarmUp(1e-4, 500), weight_decay=0.01),
             [
                 ParameterGroup(variables="encoder.*", rate_multiplier=0.1),
-                ParameterGroup(variables="head.*", optimizer=Momentum(0.01)),
+                ParameterGroup(variables="head.*", learning_rate=0.01),
             ],
             no_decay="bias,norm",
         )
@@ -120,7 +92,7 @@ class ParameterGroups(OptimizerWrapper):
             OptimizerValueError: A group is impossible, two have one name, or there is no weight
                 decay that `no_decay` could turn off.
         """
-        super().__init__(check_plain(optimizer, "ParameterGroups"))
+        super().__init__(_check_plain(optimizer))
         self._groups = [_group(entry) for entry in check.listed(groups, "groups")]
         self._no_decay = no_decay
         self.members = {_REST: optimizer}
@@ -128,7 +100,8 @@ class ParameterGroups(OptimizerWrapper):
             name = check.label("a group", f"group_{number}" if group.name is None else group.name)
             if name in self.members:
                 raise OptimizerValueError("two groups have one name", found=repr(name))
-            self.members[name] = group.member_of(optimizer, name)
+            settings = {k: v for k, v in _settings(group).items() if k not in ("variables", "name")}
+            self.members[name] = optimizer.member(group=name, **settings)
         self._exempt = {name: _without_decay(member) for name, member in self.members.items()}
         if _chooses(no_decay) and all(
             self._exempt[name] is self.members[name] for name in self.members
@@ -207,57 +180,16 @@ class ParameterGroups(OptimizerWrapper):
                 names[variable.name] = name
         return names
 
-    def _distinct(self) -> list[Optimizer]:
-        """Return the members that have states of their own."""
-        own = [g.optimizer for g in self._groups if g.optimizer is not None]
-        return list(dict.fromkeys([self.inner_optimizer, *own]))
-
-    def get_slot(
-        self, var: Variable, name: str | None = None, *, slot_name: str | None = None
-    ) -> State | None:
-        """See `Optimizer.get_slot`."""
-        name = check.either("get_slot", name=name, slot_name=slot_name)
-        slots = (member.get_slot(var, name) for member in self._distinct())
-        return next((slot for slot in slots if slot is not None), None)
-
-    def get_slot_names(self) -> list[str]:
-        """See `Optimizer.get_slot_names`."""
-        return sorted({name for member in self._distinct() for name in member.get_slot_names()})
-
-    def variables(self) -> list[State]:
-        """See `Optimizer.variables`."""
-        states = {s.name: s for member in self._distinct() for s in member.variables()}
-        return [states[name] for name in sorted(states)]
-
-    @property
-    def iterations(self) -> State | None:
-        """See `Optimizer.iterations`."""
-        members = (*self.members.values(), *self._exempt.values())
-        counters = (member.iterations for member in members)
-        return next((counter for counter in counters if counter is not None), None)
-
-    @iterations.setter
-    def iterations(self, value: Variable) -> None:
-        for member in dict.fromkeys((*self.members.values(), *self._exempt.values())):
-            member.iterations = value
-
-    @property
-    def weights(self) -> list[State]:
-        """See `Optimizer.weights`."""
-        counter = self.iterations
-        own = [s for member in self._distinct() for s in member.weights if s is not counter]
-        return own if counter is None else [counter, *own]
-
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes groups like these from.
 
         JSON can hold it if variables are chosen by texts and lists of texts.
         """
-        return {
-            **super().get_config(),
-            "groups": [_config_of(group) for group in self._groups],
-            "no_decay": self._no_decay,
-        }
+        groups = [_settings(group) for group in self._groups]
+        for group in groups:
+            if isinstance(group.get("learning_rate"), schedules.Schedule):
+                group["learning_rate"] = group["learning_rate"].get_config()
+        return {**super().get_config(), "groups": groups, "no_decay": self._no_decay}
 
     @classmethod
     def from_config(
@@ -265,29 +197,32 @@ class ParameterGroups(OptimizerWrapper):
     ) -> Self:
         """Return groups made from what `get_config` returned; see `OptimizerWrapper`."""
         settings = arguments(cls, config, OptimizerTypeError)
-        settings["groups"] = [
-            _restored(mapping(group, "groups", OptimizerTypeError), custom_objects)
-            for group in settings.get("groups", ())
+        groups = [
+            mapping(group, "groups", OptimizerTypeError) for group in settings.get("groups", ())
         ]
+        for group in groups:
+            schedules.restore_rate(group, custom_objects)
+        settings["groups"] = groups
         return super().from_config(settings, custom_objects)
 
 
-def check_plain(optimizer: object, where: str) -> Optimizer:
-    """Return an optimizer that may be a member: none that wraps another one."""
+def _check_plain(optimizer: object) -> Optimizer:
+    """Return an optimizer that groups can vary: none that wraps another one."""
+    where = "ParameterGroups"
     if not isinstance(optimizer, Optimizer):
         raise OptimizerTypeError(
             "not an optimizer", where=where, found=f"an object of type {type(optimizer).__name__}"
         )
     if isinstance(optimizer, OptimizerWrapper):
         raise OptimizerValueError(
-            "a group is trained by an optimizer that wraps no other one",
+            "groups are trained by an optimizer that wraps no other one",
             where=where,
             found=type(optimizer).__name__,
             remedy=f"put the {type(optimizer).__name__} around ParameterGroups",
         )
     if optimizer.use_ema:
         raise OptimizerValueError(
-            "an optimizer in a group averages no weights",
+            "the optimizer of groups averages no weights",
             where=where,
             found="use_ema=True",
             remedy="put WeightAverage around ParameterGroups",
@@ -325,23 +260,7 @@ def _without_decay(member: Optimizer) -> Optimizer:
     return member.member(weight_decay=0.0) if getattr(member.rule, "weight_decay", 0) else member
 
 
-def _config_of(group: ParameterGroup) -> dict[str, Any]:
-    config = {f.name: getattr(group, f.name) for f in fields(group)}
-    config = {key: value for key, value in config.items() if value is not None}
-    if isinstance(group.learning_rate, schedules.Schedule):
-        config["learning_rate"] = group.learning_rate.get_config()
-    if group.optimizer is not None:
-        inner = group.optimizer
-        config["optimizer"] = {
-            "class_name": type(inner).__name__,
-            "config": inner.get_config(),
-        }
-    return config
-
-
-def _restored(config: dict[Any, Any], custom: Mapping[str, Any] | None) -> dict[Any, Any]:
-    """Return the settings that `_config_of` described."""
-    schedules.restore_rate(config, custom)
-    if isinstance(config.get("optimizer"), Mapping):
-        config["optimizer"] = registry.get(config["optimizer"], custom_objects=custom)
-    return config
+def _settings(group: ParameterGroup) -> dict[str, Any]:
+    """Return the settings of a group that are not None."""
+    settings = {f.name: getattr(group, f.name) for f in fields(group)}
+    return {key: value for key, value in settings.items() if value is not None}

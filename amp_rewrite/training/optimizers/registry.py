@@ -28,29 +28,16 @@ from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSprop, RMSP
 LAMBOptimizer = LAMB
 AdamWOptimizer = AdamW
 
+_CLASSES = (GradientDescent, Momentum, Adagrad, Adadelta, RMSProp, Adam, AdamW, LAMB)
+_OTHERS = (
+    *(MomentumOptimizer, AdagradOptimizer, AdadeltaOptimizer, RMSPropOptimizer, AdamOptimizer),
+    *(RMSprop, RatedMomentum),
+)
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": SGD,
-    "gradientdescent": GradientDescent,
-    "momentum": Momentum,
-    "adagrad": Adagrad,
-    "adadelta": Adadelta,
-    "rmsprop": RMSProp,
-    "adam": Adam,
-    "adamw": AdamW,
-    "lamb": LAMB,
+    **{kind.__name__.lower(): kind for kind in _CLASSES},
 }
-_EXACT: dict[str, Callable[..., Optimizer]] = {
-    maker.__name__: maker
-    for maker in (
-        MomentumOptimizer,
-        AdagradOptimizer,
-        AdadeltaOptimizer,
-        RMSPropOptimizer,
-        AdamOptimizer,
-        RMSprop,
-        RatedMomentum,
-    )
-}
+_EXACT: dict[str, Callable[..., Optimizer]] = {kind.__name__: kind for kind in _OTHERS}
 """Names of TensorFlow's forms, which `get` takes as they are written: "RMSprop" is Keras's."""
 NAMES = tuple(_MAKERS)
 """What `get` takes as a name, in lower case."""
@@ -77,20 +64,13 @@ def register(kind: type[Optimizer]) -> None:
             expected="a child of Optimizer",
         )
     name = kind.__name__
-    if name.lower() in _MAKERS or name in _EXACT or _registered(name) not in (kind, None):
+    if name.lower() in _MAKERS or name in _EXACT or _REGISTERED.get(name) not in (kind, None):
         raise OptimizerValueError(
             "another class of optimizers has this name",
             found=name,
             remedy="give it a name of its own, or pass it as one of custom_objects",
         )
     _REGISTERED[name] = kind
-
-
-def _registered(name: object) -> type[Optimizer] | None:
-    """Return the class that configurations call by a name without custom_objects, or None."""
-    if not isinstance(name, str):
-        return None
-    return _REGISTERED.get(name)
 
 
 def get(
@@ -114,7 +94,7 @@ def get(
         return identifier
     if isinstance(identifier, Mapping) and isinstance(identifier.get("config", {}), Mapping):
         arguments = {**identifier.get("config", {}), **arguments}
-        kind = class_of(identifier, custom) or _registered(identifier.get("class_name"))
+        kind = class_of(identifier, {**_REGISTERED, **custom})
         if kind is not None:
             return restore(kind, arguments, custom)
         schedules.restore_rate(arguments, custom)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Self
 
@@ -33,24 +33,26 @@ class Schedule(check.Checked, ABC):
 
     @property
     def base(self) -> float:
-        """The learning rate that the factor multiplies: the first field."""
-        return getattr(self, fields(self)[0].name)  # pyright: ignore[reportArgumentType] children are dataclasses
+        """The learning rate that the factor multiplies: the first field, or the base of that."""
+        first = getattr(self, fields(self)[0].name)  # pyright: ignore[reportArgumentType] children are dataclasses
+        return first.base if isinstance(first, Schedule) else first
 
     @abstractmethod
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return what the base learning rate is multiplied with.
+        """Return what the base learning rate is multiplied with: float32, shape ().
 
         Args:
             b: Adds the nodes.
             step: float32, shape (): how many steps were done before this one.
-
-        Returns:
-            float32, shape ().
         """
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes this schedule from."""
-        return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType]
+        config: dict[str, Any] = {"class_name": type(self).__name__}
+        for entry in fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, entry.name)
+            config[entry.name] = value.get_config() if isinstance(value, Schedule) else value
+        return config
 
     @classmethod
     def from_config(
@@ -70,18 +72,6 @@ class Schedule(check.Checked, ABC):
         settings.pop("class_name", None)
         restore_rate(settings, custom_objects)
         return cls(**arguments(cls, settings, OptimizerTypeError))
-
-
-@dataclass(frozen=True)
-class ConstantSchedule(Schedule):
-    """The same rate at every step."""
-
-    learning_rate: float = check.field(check.number)
-
-    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return 1."""
-        del b, step
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -145,12 +135,6 @@ class LinearWarmUp(Schedule):
         check.number("warm_up_steps", self.warm_up_steps, low=1)
         check.number("start_factor", self.start_factor, high=1)
 
-    @property
-    def base(self) -> float:
-        """The learning rate at the end of the warm-up."""
-        after = self.learning_rate
-        return after.base if isinstance(after, Schedule) else after
-
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return the factor of the warm-up times that of what follows."""
         done = b.div(b.minimum(step, self.warm_up_steps), self.warm_up_steps)
@@ -159,12 +143,6 @@ class LinearWarmUp(Schedule):
             return warm
         later = b.maximum(b.sub(step, self.warm_up_steps), 0.0)
         return b.mul(warm, self.learning_rate.factor(b, later))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes this schedule from."""
-        after = self.learning_rate
-        config = after.get_config() if isinstance(after, Schedule) else after
-        return {**super().get_config(), "learning_rate": config}
 
 
 @dataclass(frozen=True)
@@ -263,7 +241,6 @@ class PiecewiseConstantDecay(Schedule):
 _SCHEDULES: dict[str, type[Schedule]] = {
     kind.__name__: kind
     for kind in (
-        ConstantSchedule,
         StepSchedule,
         CosineSchedule,
         LinearWarmUp,

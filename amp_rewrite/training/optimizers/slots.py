@@ -33,12 +33,18 @@ class OptimizerStates:
     Attributes:
         optimizer: The optimizer's name: slots are named `<variable>/<optimizer>`.
         graph: The graph that was built on last, or None.
+        counter: The state that counts the steps, or None.
+        given_counter: What a user has set as the counter, or None.
+        built: Whether there is a step.
     """
 
     def __init__(self, optimizer: str) -> None:
         """Begin with nothing."""
         self.optimizer = optimizer
         self.graph: TrainingGraph | None = None
+        self.counter: State | None = None
+        self.given_counter: Variable | None = None
+        self.built = False
         self._slots: dict[tuple[State, str], State] = {}
         self._others: dict[tuple[TrainingGraph, str], State] = {}
 
@@ -54,25 +60,17 @@ class OptimizerStates:
         return self._slots.get((variable, name))
 
     def add_slot(
-        self,
-        variable: State,
-        name: str,
-        initializer: Any,
-        *,
-        kept: bool = False,
+        self, variable: State, name: str, initializer: Any, *, kept: bool = False
     ) -> State:
-        """Return a variable's slot, which is made if there is none.
+        """Return a variable's slot, which is made if there is none; see `Optimizer.add_slot`.
 
-        Args:
-            variable: The variable.
-            name: The slot's name.
-            initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
-                of shape and type.
-            kept: Whether a step has it that does not update it.
+        It is float32, or float64 for a float64 variable. `kept` says whether a step has it that
+        does not update it.
         """
         slot = self._slots.get((variable, name))
         if slot is None:
-            initial = initial_array(variable, initializer)
+            wide = np.float64 if variable.dtype.itemsize == 8 else np.float32
+            initial = filled(variable.name, variable.shape, wide, initializer)
             stem = f"{variable.name}/{self.optimizer}"
             slot = variable.graph.state(stem, initial, "slot")
             slot.slot = stem, name
@@ -127,12 +125,13 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
             expected=f"{len(states)}",
         )
     for state, weight in zip(states, weights, strict=True):
-        if _shape(weight) != state.shape:
+        try:
+            shape: object = np.shape(weight)
+        except ValueError:
+            shape = "lists of different lengths"
+        if shape != state.shape:
             raise OptimizerValueError(
-                "a weight of another shape",
-                where=state.name,
-                found=_shape(weight),
-                expected=state.shape,
+                "a weight of another shape", where=state.name, found=shape, expected=state.shape
             )
     arrays = [
         assigned(weight, state.dtype.numpy(), state.shape, state.name)
@@ -140,13 +139,6 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
     ]
     for state, array in zip(states, arrays, strict=True):
         state.assign(array)
-
-
-def _shape(weight: Any) -> object:
-    try:
-        return np.shape(weight)
-    except ValueError:  # lists of different lengths
-        return "lists of different lengths"
 
 
 def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
@@ -168,49 +160,22 @@ def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.
         raise OptimizerTypeError(
             "not the shape and the type of a weight", where=name, found=error
         ) from error
-    array = _initialized(name, initializer, lengths, kind)
-    try:
-        return np.broadcast_to(array, lengths).copy()
-    except ValueError as error:
-        raise _misfit(name, error, lengths) from error
-
-
-def _initialized(
-    where: str, initializer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> np.ndarray:
-    """Return what a word, a number, an array or a function of shape and type stands for."""
     words = {"zeros": 0.0, "ones": 1.0}
     if isinstance(initializer, str) and initializer not in words:
         raise OptimizerValueError(
             "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
         )
     try:
-        content = initializer(shape, dtype) if callable(initializer) else initializer
+        content = initializer(lengths, kind) if callable(initializer) else initializer
         array = np.asarray(words[content] if isinstance(content, str) else content)
-        if array.dtype.kind in NO_NUMBERS:  # None, which numpy takes for NaN, among them
-            raise _misfit(where, f"{array.dtype} {list(array.shape)}", shape)
-        return array.astype(dtype)
+        if array.dtype.kind not in NO_NUMBERS:  # None, which numpy takes for NaN, is among them
+            array = array.astype(kind)
+            if not array.shape and not array.any():
+                return np.zeros(lengths, kind)  # pages that are not touched take no memory
+            return np.broadcast_to(array, lengths).copy()
+        misfit: object = f"{array.dtype} {list(array.shape)}"
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _misfit(where, error, shape) from error
-
-
-def _misfit(where: str, content: object, shape: tuple[int, ...]) -> OptimizerValueError:
-    return OptimizerValueError(
-        "an initializer that does not fit", where=where, found=content, expected=list(shape)
+        misfit = error
+    raise OptimizerValueError(
+        "an initializer that does not fit", where=name, found=misfit, expected=list(lengths)
     )
-
-
-def initial_array(variable: State, initializer: Any) -> np.ndarray:
-    """Return the first value of a slot: float32, or float64 for a float64 variable."""
-    dtype = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
-    array = _initialized(variable.name, initializer, variable.shape, dtype)
-    if array.shape not in ((), variable.shape):
-        raise OptimizerValueError(
-            "a slot must have the shape of its variable",
-            where=variable.name,
-            found=array.shape,
-            expected=variable.shape,
-        )
-    if not array.shape and not array.any():
-        return np.zeros(variable.shape, dtype)  # pages that are not touched take no memory
-    return np.broadcast_to(array, variable.shape).copy()

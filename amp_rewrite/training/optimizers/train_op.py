@@ -12,6 +12,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES, GraphValue, State, TrainingGraph
+from amp_rewrite.training.optimizers.clipping import global_norm_of
 
 FINITE = "grads_finite"
 """The name among the fetches of a step of the condition under which it is applied."""
@@ -33,10 +34,7 @@ class TrainOp:
             "learning_rate" (the one used in this step) and "global_step" (after the step). With
             a loss scale also "grads_finite", "loss_scale", "good_steps", "skipped_steps" and
             "consecutive_skips".
-        loss_scale: The configuration of the loss scale, or None; of the first of several.
-        loss_scales: The configuration of each loss's own loss scale, if there are several. Each of
-            the five fetches above is one of every loss too then, as "loss_scale_0", "loss_scale_1",
-            ...: without a number "grads_finite" is that of all, the others are the first loss's.
+        loss_scale: The configuration of the loss scale, or None.
         accumulated: How gradients are accumulated, or None. "accumulated" is fetched then: how many
             batches wait for an update.
         averages: Variable -> the state that holds its average.
@@ -48,7 +46,6 @@ class TrainOp:
     global_step: str | None
     fetches: Mapping[str, ir.Value]
     loss_scale: Mapping[str, Any] | None = None
-    loss_scales: Sequence[Mapping[str, Any]] = ()
     accumulated: Accumulated | None = None
     averages: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -82,9 +79,7 @@ def group(*train_ops: TrainOp) -> TrainOp:
     learning rate is set by its `learning_rate`.
 
     Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
-    which the step updates once; gradients of any of them that are not finite skip all. (Losses with
-    scales of their own are minimized by MultiLossScaleOptimizer, around ParameterGroups if need
-    be.)
+    which the step updates once; gradients of any of them that are not finite skip all.
 
         scale = DynamicLossScale()
         slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
@@ -145,7 +140,7 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
     fetches = dict(first.fetches)
     norms = [op.fetches[NORM] for op in steps if NORM in op.fetches]
     if len(norms) > 1:
-        fetches[NORM] = _together(graph, norms)
+        fetches[NORM] = global_norm_of(graph.scoped("group", Part.CLIP), norms)
     averages = {name: average for op in steps for name, average in op.averages.items()}
     return replace(first, updates=updates, fetches=fetches, averages=averages)
 
@@ -170,8 +165,7 @@ def _check(train_ops: Sequence[TrainOp]) -> None:
                 "steps with different loss scales cannot be grouped",
                 found=" and ".join(str(o.loss_scale) for o in (train_ops[0], op)),
                 expected="one LossScale, or none",
-                remedy="make one LossScale, and give it to each LossScaleOptimizer; losses with "
-                "scales of their own are minimized by MultiLossScaleOptimizer",
+                remedy="make one LossScale, and give it to each LossScaleOptimizer",
             )
 
 
@@ -179,10 +173,3 @@ def _scale_of(op: TrainOp) -> object:
     """Return what tells one loss scale from another: its state, if it changes, and what it is."""
     roles = {name: op.graph.states[name].role for name in op.updates}
     return op.loss_scale, [name for name, role in roles.items() if role == SCALE_ROLES[0]]
-
-
-def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:
-    """Return sqrt(sum of squares), in the widest of the types."""
-    b = graph.scoped("group", Part.CLIP)
-    widest = max((b.type_of(n) for n in norms), key=lambda t: t.itemsize)
-    return b.sqrt(b.op("Sum", *(b.square(b.cast(n, widest)) for n in norms)))

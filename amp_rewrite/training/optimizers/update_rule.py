@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -146,15 +146,13 @@ class UpdateFunctions:
 
     def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Add a call; return the new value of the variable (or of rows of it) and its new slots."""
-        tensors = [given.value, given.gradient, *slots, *_tensors(shared)]
-        variant = self._rule.variant(given.variable)
-        key = variant, tuple(self._b.type_of(v) for v in tensors)
+        tensors = [given.value, given.gradient, *slots, *_named(shared).values()]
+        key = self._rule.variant(given.variable), tuple(self._b.type_of(v) for v in tensors)
         if key not in self._made:
             self._made[key] = self._make(given, shared, slots)
         function, used = self._made[key]
-        count = 1 + len(slots)
-        name, inputs = function.name, [tensors[i] for i in used]
-        outputs = self._b.op(name, *inputs, outputs=count, domain=DOMAIN)
+        inputs, count = [tensors[i] for i in used], 1 + len(slots)
+        outputs = self._b.op(function.name, *inputs, outputs=count, domain=DOMAIN)
         results: Sequence[ir.Value] = outputs if isinstance(outputs, tuple) else (outputs,)
         for result, old in zip(results, (given.value, *slots), strict=True):
             result.type = ir.TensorType(self._b.type_of(old))
@@ -163,48 +161,39 @@ class UpdateFunctions:
 
     def _make(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
         """Return the function, and which of all inputs it has: those that it uses."""
-        scalars = list(_tensors(shared))
-        values = [_input("value", given.value), _input("gradient", given.gradient)]
-        states = [_input(n, v) for n, v in zip(type(slots)._fields, slots, strict=True)]
-        numbers = [_input(n, v, rank=0) for n, v in zip(_names(shared), scalars, strict=True)]
+        numbers = _inputs(_named(shared), scalars=True)
+        states = _inputs(slots._asdict())
+        value, gradient = _inputs({"value": given.value, "gradient": given.gradient})
+        inputs = [value, gradient, *states, *numbers]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
-        inner = replace(given, b=self._b.body(graph), value=values[0], gradient=values[1])
+        b = self._b.body(graph)
+        inner = replace(given, b=b, value=value, gradient=gradient)
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
-        value, new = self._rule.update(inner, body_shared, type(slots)(*states))
-        inputs = [*values, *states, *numbers]
-        _add_outputs(inner.b, graph, (value, *new), inputs)
+        updated, new = self._rule.update(inner, body_shared, type(slots)(*states))
+        taken = {*inputs}
+        for result in (updated, *new):  # an output is computed inside, and is one output only
+            graph.outputs.append(b.op("Identity", result) if result in taken else result)
+            taken.add(result)
         used = [i for i, v in enumerate(inputs) if v.uses()]
         graph.inputs.extend(inputs[i] for i in used)
         return self._register(graph), used
 
     def _register(self, graph: ir.Graph) -> ir.Function:
-        model, stem = self._b.model, self._name
-        name = FreeNames(f.name for f in model.functions.values() if f.domain == DOMAIN).take(stem)
-        function = ir.Function(DOMAIN, name, graph=graph, attributes=[])
+        model = self._b.model
+        names = FreeNames(f.name for f in model.functions.values() if f.domain == DOMAIN)
+        function = ir.Function(DOMAIN, names.take(self._name), graph=graph, attributes=[])
         model.functions[function.identifier()] = function
         model.graph.opset_imports.setdefault(DOMAIN, 1)
         model.ir_version = max(model.ir_version, OLDEST_IR)
         return function
 
 
-def _add_outputs(
-    b: Builder, graph: ir.Graph, results: Sequence[ir.Value], inputs: Sequence[ir.Value]
-) -> None:
-    """Make results the outputs of a graph: an output is computed inside, and is one output only."""
-    taken = {*inputs}
-    for result in results:
-        graph.outputs.append(b.op("Identity", result) if result in taken else result)
-        taken.add(result)
+def _inputs(values: Mapping[str, ir.Value], *, scalars: bool = False) -> list[ir.Value]:
+    inputs = [ir.Value(name=name, type=value.type) for name, value in values.items()]
+    for scalar in inputs if scalars else ():
+        scalar.shape = ir.Shape([])
+    return inputs
 
 
-def _input(name: str, like: ir.Value, rank: int | None = None) -> ir.Value:
-    shape = None if rank is None else ir.Shape([1] * rank)
-    return ir.Value(name=name, type=like.type, shape=shape)
-
-
-def _tensors(shared: Any) -> Iterator[ir.Value]:
-    yield from (shared,) if isinstance(shared, ir.Value) else shared
-
-
-def _names(shared: Any) -> Sequence[str]:
-    return ("rate",) if isinstance(shared, ir.Value) else type(shared)._fields
+def _named(shared: Any) -> dict[str, ir.Value]:
+    return {"rate": shared} if isinstance(shared, ir.Value) else shared._asdict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
@@ -71,7 +70,7 @@ class WeightAverage(OptimizerWrapper):
             )
         super().__init__(optimizer)
         self._average = Average(
-            None if decay is None else check.number("decay", decay, high=1),
+            decay=None if decay is None else check.number("decay", decay, high=1),
             warm_up=check.flag("warm_up", warm_up),
             start=check.whole("start", start, low=0),
             every=check.whole("every", every, low=1),
@@ -89,4 +88,4 @@ class WeightAverage(OptimizerWrapper):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""
-        return {**super().get_config(), **asdict(self._average)}
+        return {**super().get_config(), **self._average}

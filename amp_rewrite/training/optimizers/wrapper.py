@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import registry
 from amp_rewrite.training.optimizers.config import arguments
 from amp_rewrite.training.optimizers.gradient import Gradient
@@ -17,7 +18,7 @@ from amp_rewrite.training.optimizers.train_op import TrainOp
 E = TypeVar("E", bound=AmpError)
 
 INSIDE = (
-    *("compute_gradients", "reduce_gradients", "get_gradients", "touches_rows_only"),
+    *("reduce_gradients", "get_gradients", "touches_rows_only"),
     *("learning_rate", "iterations", "weights"),
     *("get_slot", "get_slot_names", "variables", "add_slot", "add_weight"),
 )
@@ -92,6 +93,12 @@ class OptimizerWrapper(Optimizer):
     def name(self) -> str:
         """The inner optimizer's name."""
         return self._inner.get_name()
+
+    def _gradients_of(
+        self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
+    ) -> list[tuple[Any, State]]:
+        """Let the inner optimizer compute gradients, by a method that a user may override."""
+        return self._inner.compute_gradients(loss, var_list=variables, grad_loss=grad_loss)
 
     def apply_reduced(
         self,

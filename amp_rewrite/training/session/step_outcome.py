@@ -22,19 +22,18 @@ _OUTCOME = "outcome"
 
 
 class SkipWatch:
-    """Follows the steps of a session that one loss has skipped."""
+    """Follows the steps that a session has skipped."""
 
-    def __init__(self, limit: int, floor: float, *, suffix: str = "", fixed: bool = False) -> None:
+    needed = _NEEDED
+
+    def __init__(self, limit: int, floor: float, *, fixed: bool = False) -> None:
         """Begin before the first step.
 
         Args:
             limit: How many skipped steps in a row at the floor are too many.
             floor: The lowest loss scale.
-            suffix: What the fetches of the loss end with.
             fixed: Whether the loss scale never changes; it is always at its floor.
         """
-        self._finite, self._scale = (f"{name}{suffix}" for name in _NEEDED)
-        self.needed = self._finite, self._scale
         self._limit, self._floor, self._fixed = limit, float(np.float32(floor)), fixed
         self._steps = 0
         self.reset()
@@ -60,8 +59,8 @@ class SkipWatch:
         self._steps += 1
         if waiting:
             return
-        scale = float(results[self._scale])
-        if results[self._finite]:
+        scale = float(results[_SCALE])
+        if results[_FINITE]:
             self.reset()
             return
         self._skipped.append((self._steps, scale))
@@ -73,26 +72,19 @@ class SkipWatch:
 
 
 def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
-    """Return what follows the skipped steps of a step: for each loss that has a limit.
+    """Return what follows the skipped steps of a step, if they have a limit.
 
     A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
     `default` is the limit of a loss scale that sets none; 0 is never.
     """
-    if info.loss_scales:
-        scales = {f"_{number}": scale for number, scale in enumerate(info.loss_scales)}
-    else:
-        scales = {"": info.loss_scale or {}}
-    watches: list[SkipWatch] = []
-    for suffix, scale in scales.items():
-        config: Mapping[str, Any] = scale.get("config", {})
-        own_limit: int | None = config.get("max_consecutive_skips")
-        limit = default if own_limit is None else own_limit
-        if not limit or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
-            continue
-        value: float | None = config.get("loss_scale_value")
-        floor = config.get("floor", _FLOOR) if value is None else value
-        watches.append(SkipWatch(limit, floor, suffix=suffix, fixed=value is not None))
-    return watches
+    config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
+    own_limit: int | None = config.get("max_consecutive_skips")
+    limit = default if own_limit is None else own_limit
+    if not limit or any(name not in info.fetches for name in _NEEDED):
+        return []
+    value: float | None = config.get("loss_scale_value")
+    floor = config.get("floor", _FLOOR) if value is None else value
+    return [SkipWatch(limit, floor, fixed=value is not None)]
 
 
 def warn_if_unscaled(info: StepInfo) -> None:
@@ -117,9 +109,7 @@ class Outcome:
         """Say of which step, and whether its gradients are summed over shards."""
         fetches = step.info.fetches
         self._told = _OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
-        self._losses = len(step.info.loss_scales)
-        of_each = (f"{n}_{i}" for n in (_FINITE, _SCALE) for i in range(self._losses))
-        self._from = tuple(n for n in (_FINITE, _SCALE, *of_each) if n in fetches)
+        self._from = tuple(n for n in _NEEDED if n in fetches)
         self._steps, self._shards = step.info.accumulate, shards
         checked = step.info.loss_scale is None or _FINITE in fetches
         self._applied = "applied" if checked else "applied unchecked"
@@ -156,15 +146,8 @@ class Outcome:
             return self._applied + ("" if self._steps == 1 else f": {_counted(batches)}")
         of = "" if batches == 1 else f" of one of {batches} batches"
         where = " on this shard or another" if self._shards else ""
-        return f"skipped: a gradient{of} is not finite{where}{self._scales(results)}"
-
-    def _scales(self, results: Mapping[str, Array]) -> str:
-        """Return the loss scale; of several losses those whose gradients are not finite."""
-        if not self._losses:
-            return f", at loss scale {float(results[_SCALE]):g}" if _SCALE in results else ""
-        to_blame = [i for i in range(self._losses) if not results.get(f"{_FINITE}_{i}", True)]
-        told = [f"{float(results[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
-        return f", at loss scale {' and '.join(told)}" if told else ", but those of each loss are"
+        at = f", at loss scale {float(results[_SCALE]):g}" if _SCALE in results else ""
+        return f"skipped: a gradient{of} is not finite{where}{at}"
 
 
 def _counted(batches: int) -> str:

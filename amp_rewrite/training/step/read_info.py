@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,8 +21,8 @@ from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 _Shape = tuple[int, ...]
 
-_SCALAR = re.compile(r"(loss_scale|good_steps|skipped_steps|consecutive_skips|grads_finite)(_\d+)?")
-"""Fetches that are single numbers; numbered if there are several losses."""
+_SCALARS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "grads_finite")
+"""Fetches that are single numbers."""
 
 
 def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
@@ -81,7 +80,7 @@ def _scalars(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find numbers of a loss scale that are tensors."""
     values = values_by_name(graph)
     for name, value in info.fetches.items():
-        if _SCALAR.fullmatch(name) and not may_have(values[value], ()):
+        if name in _SCALARS and not may_have(values[value], ()):
             yield Misfit(f"fetches.{name}", repr(value), "the name of a scalar")
 
 
@@ -176,7 +175,6 @@ def _info(content: dict[str, Any]) -> StepInfo:
     return StepInfo(
         states=tuple(StateInfo(**state) for state in states),
         adapters=tuple(Adapter(**adapter) for adapter in adapters),
-        loss_scales=tuple(content.pop("loss_scales", ())),
         inputs=tuple(inputs),
         **content,
     )

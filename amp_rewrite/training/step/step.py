@@ -263,7 +263,6 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         gradients=_names(training.gradients) if once else None,
         gradient_rows=_names(training.gradient_rows) or None if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
-        loss_scales=tuple(map(dict, train_op.loss_scales)),
         accumulate=1 if accumulated is None else accumulated.steps,
         boundary=None if accumulated is None else str(accumulated.boundary.name),
         averages=dict(train_op.averages) or None,

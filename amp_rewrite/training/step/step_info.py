@@ -68,8 +68,7 @@ class StepInfo:
         gradient_rows: Variable -> the value that says which of its rows that gradient holds, where
             it does not hold all; None if it does.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
-        loss_scale: The configuration of the loss scale, or None; of the first of several losses.
-        loss_scales: The configuration of each loss's own loss scale, if there are several losses.
+        loss_scale: The configuration of the loss scale, or None.
         accumulate: How many batches make one update.
         boundary: The value that tells whether a batch is the last one of an update, or None.
         averages: Variable -> the state that holds its average, or None.
@@ -90,7 +89,6 @@ class StepInfo:
     averages: dict[str, str] | None = None
     adapters: tuple[Adapter, ...] = ()
     gradient_rows: dict[str, str] | None = None
-    loss_scales: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

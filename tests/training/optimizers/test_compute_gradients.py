@@ -1,5 +1,6 @@
 """The seed of the backward pass, which `grad_loss` replaces."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from amp_rewrite.distributed import shard_context
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.optimizers import GradientDescent, Optimizer
+from amp_rewrite.optimizers import GradientDescent, Optimizer, OptimizerWrapper
 from amp_rewrite.training.graph.training_graph import GraphValue, value
 from amp_rewrite.training.session.training_session import TrainingSession
 
@@ -27,6 +28,7 @@ forward (float[n, 3] x, int64 whole, double[] wide, float[3] three) => (float lo
 X = np.array([[1, 2, 3], [0, 1, 0]], np.float32)
 WRAPS: dict[str, Callable[[Optimizer], Optimizer]] = {
     "plain": lambda o: o,
+    "wrapped": OptimizerWrapper,
     "loss scale": amp.LossScaleOptimizer,
     "shards": amp.CrossShardOptimizer,
     "sum over shards": lambda o: amp.CrossShardOptimizer(o, "sum"),
@@ -141,3 +143,26 @@ def test_gradients_with_respect_to_inputs_and_values_on_the_way(
         found = session.run({"x": VAR_X}, [gradient.name for gradient, _ in pairs])
     for (gradient, _), (name, array) in zip(pairs, expected.items(), strict=True):
         np.testing.assert_allclose(found[gradient.name], array, rtol=1e-6, err_msg=name)
+
+
+OPTIONS = ["gate_gradients", "aggregation_method", "colocate_gradients_with_ops"]
+
+
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+def test_options_of_tensorflow_stand_where_they_do_in_tensorflow(
+    wrap: Callable[[Any], Any], dense_model: Callable[..., Any]
+) -> None:
+    optimizer = wrap(GradientDescent(1.0))
+    names = ["loss", "var_list", *OPTIONS, "grad_loss"]
+    assert list(inspect.signature(optimizer.compute_gradients).parameters) == names
+    minimized = ["loss", "global_step", "var_list", *OPTIONS, "name", "grad_loss"]
+    found = list(inspect.signature(optimizer.minimize).parameters)
+    assert found == [*minimized, "accumulate"]
+    loss = amp.value(dense_model(np.ones((1, 2), np.float32)), "loss")
+    ((gradient, variable),) = optimizer.compute_gradients(
+        loss, ["w"], Optimizer.GATE_GRAPH, None, False, loss * 0.0 + 2.0
+    )
+    op = optimizer.apply_gradients([(gradient, variable)])
+    with amp.TrainingSession(op) as session:
+        session.run({"g": np.array([[3, -4]], np.float32)})
+        assert session.state_dict()["w"].tolist() == [[-5, 9]]

@@ -74,7 +74,7 @@ def compare(found: Arrays, expected: Arrays) -> None:
 def grouped() -> Optimizer:
     groups = [
         ParameterGroup(variables="body.*", rate_multiplier=0.5, global_clipnorm=0.1),
-        ParameterGroup(variables="head.bias", optimizer=Momentum(0.05)),
+        ParameterGroup(variables="head.bias", learning_rate=0.05),
     ]
     return ParameterGroups(AdamW(0.1), groups, no_decay="bias")
 

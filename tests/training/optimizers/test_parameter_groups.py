@@ -18,7 +18,6 @@ from amp_rewrite.optimizers import (
     AdamW,
     GradientDescent,
     LinearWarmUp,
-    Momentum,
     Optimizer,
     ParameterGroup,
     ParameterGroups,
@@ -123,19 +122,6 @@ def test_groups_of_one_optimizer_do_what_it_does_alone() -> None:
         np.testing.assert_array_equal(grouped[name], array)
 
 
-def test_a_group_may_have_an_optimizer_of_its_own() -> None:
-    groups = [ParameterGroup(variables="head.*", optimizer=Momentum(0.05))]
-    optimizer = ParameterGroups(Adam(0.1), groups)
-    found = trained(optimizer, steps=1)
-    adam, momentum = trained(Adam(0.1), steps=1), trained(Momentum(0.05), steps=1)
-    for name in SHAPES:
-        expected = momentum if name.startswith("head") else adam
-        np.testing.assert_array_equal(found[name], expected[name])
-    assert {s.name for s in optimizer.variables()} >= {"body.weight/Adam_1", "head.bias/Momentum"}
-    assert optimizer.get_slot_names() == ["m", "momentum", "v"]
-    assert optimizer.get_slot("head.bias", "momentum") is not None
-
-
 def test_norms_are_clipped_group_by_group() -> None:
     limit = 1e-3
     groups = [ParameterGroup(variables="body.*", global_clipnorm=limit)]
@@ -154,7 +140,7 @@ def test_all_groups_share_one_backward_pass() -> None:
         step = amp.build_step(optimizer.minimize(loss))
         return sum(part_of(node) is Part.GRADIENT for node in step.graph)
 
-    groups = [ParameterGroup(variables="head.*", optimizer=Momentum(0.05))]
+    groups = [ParameterGroup(variables="head.*", learning_rate=0.05)]
     assert backward(ParameterGroups(Adam(0.1), groups)) == backward(Adam(0.1))
 
 
@@ -187,7 +173,7 @@ def test_a_schedule_holds_for_multiplied_rates_and_both_can_be_set() -> None:
 @pytest.mark.parametrize("conditional", ["if", "select"])
 def test_one_loss_scale_skips_all_groups(conditional: str) -> None:
     groups = [
-        ParameterGroup(variables="head.*", optimizer=Momentum(0.05), name="head"),
+        ParameterGroup(variables="head.*", learning_rate=0.05, name="head"),
         ParameterGroup(variables="body.bias", clipnorm=1.0),
     ]
     optimizer = amp.LossScaleOptimizer(
@@ -214,7 +200,7 @@ def test_one_loss_scale_skips_all_groups(conditional: str) -> None:
 def test_a_configuration_makes_the_same_groups() -> None:
     groups = [
         ParameterGroup(variables="body.*", learning_rate=LinearWarmUp(0.1, 2), weight_decay=0.5),
-        ParameterGroup(variables=["head.bias"], optimizer=Momentum(0.05), name="head"),
+        ParameterGroup(variables=["head.bias"], clipnorm=0.05, name="head"),
     ]
     optimizer = ParameterGroups(AdamW(0.1), groups, no_decay="bias")
     config = json.loads(json.dumps(optimizer.get_config()))
@@ -253,19 +239,14 @@ def build(*groups: Any, base: Any = None, **arguments: Any) -> None:
             OptimizerValueError,
             "exclude each other; found learning_rate and rate_multiplier",
         ),
-        (
-            [{"variables": "head.*", "learning_rate": 0.1, "optimizer": Adam()}],
-            {},
-            OptimizerValueError,
-            "found optimizer and learning_rate",
-        ),
         ([{"variables": "head.*", "clipnorm": -1}], {}, OptimizerValueError, "impossible clipnorm"),
         (
-            [{"variables": "head.*", "optimizer": amp.LossScaleOptimizer(Adam())}],
-            {},
+            [],
+            {"base": amp.LossScaleOptimizer(Adam())},
             OptimizerValueError,
             "put the LossScaleOptimizer around ParameterGroups",
         ),
+        ([], {"base": Adam(use_ema=True)}, OptimizerValueError, "put WeightAverage around"),
         ([], {"base": ParameterGroups(Adam())}, OptimizerValueError, "wraps no other one"),
         ([], {"base": "adam"}, OptimizerTypeError, "not an optimizer; found an object of type str"),
     ],

@@ -10,7 +10,6 @@ import pytest
 
 from amp_rewrite import optimizers
 from amp_rewrite.optimizers import (
-    ConstantSchedule,
     CosineSchedule,
     GradientDescent,
     LinearWarmUp,
@@ -26,7 +25,6 @@ def cosine(step: float) -> float:
 
 
 SCHEDULES: dict[str, tuple[Schedule, Callable[[int], float]]] = {
-    "constant": (ConstantSchedule(0.5), lambda _: 0.5),
     "step": (StepSchedule(0.5, 3, 0.25), lambda t: 0.5 * 0.25 ** (t // 3)),
     "cosine": (CosineSchedule(0.5, 8, 0.1), lambda t: 0.5 * cosine(t)),
     "warm-up": (LinearWarmUp(0.5, 4), lambda t: 0.5 * min(t / 4, 1)),
@@ -67,11 +65,11 @@ def test_a_schedule_goes_on_from_a_new_rate(dense_model: Callable[..., ir.Model]
         rates += [float(session.run(feeds, ["learning_rate"])["learning_rate"]) for _ in range(2)]
     assert rates == [1.0, 4.0, 2.0]
     with pytest.raises(ValueError, match="a schedule is part of the step"):
-        optimizer.learning_rate = ConstantSchedule(1.0)
+        optimizer.learning_rate = CosineSchedule(1.0, 2)
 
 
 IMPOSSIBLE: dict[str, Callable[[], Any]] = {
-    "learning_rate": lambda: ConstantSchedule(float("nan")),
+    "learning_rate": lambda: CosineSchedule(float("nan"), 2),
     "decay_steps": lambda: StepSchedule(0.1, 0),
     "decay_rate": lambda: StepSchedule(0.1, 1, 0.0),
     "alpha": lambda: CosineSchedule(0.1, 10, -1.0),

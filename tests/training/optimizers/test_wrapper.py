@@ -14,6 +14,7 @@ from amp_rewrite.optimizers import Adam, GradientDescent, Optimizer, OptimizerWr
 Wrap = Callable[[Optimizer], Optimizer]
 
 DERIVED = {
+    "compute_gradients",
     *("GATE_GRAPH", "GATE_NONE", "GATE_OP", "apply_gradients", "get_name", "get_updates"),
     *("get_weights", "lr", "member", "minimize", "set_weights"),
 }

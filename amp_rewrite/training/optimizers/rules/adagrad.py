@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 
 
@@ -58,7 +58,7 @@ class AdagradRule(UpdateRule):
         return b.sub(given.value, step), AdagradSlots(accumulator)
 
 
-class Adagrad(Optimizer):
+class Adagrad(Optimizer, rule=AdagradRule):
     """A rate per element; see `AdagradRule`.
 
     Attributes:
@@ -66,9 +66,6 @@ class Adagrad(Optimizer):
         epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
     """
 
-    _rule = AdagradRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -81,10 +78,9 @@ class Adagrad(Optimizer):
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
-class AdagradOptimizer(Adagrad):
+class AdagradOptimizer(Adagrad, rule=AdagradRule):
     """Adagrad without an epsilon: a += g^2; w -= learning_rate * g / sqrt(a); a starts above 0."""
 
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -138,7 +134,7 @@ class AdadeltaRule(UpdateRule):
         return value, AdadeltaSlots(accum, accum_update)
 
 
-class Adadelta(Optimizer):
+class Adadelta(Optimizer, rule=AdadeltaRule):
     """Updates in the units of the variable; see `AdadeltaRule`.
 
     Attributes:
@@ -146,9 +142,6 @@ class Adadelta(Optimizer):
         epsilon: Added below both roots; above 0.
     """
 
-    _rule = AdadeltaRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 1.0,
@@ -161,17 +154,5 @@ class Adadelta(Optimizer):
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
-class AdadeltaOptimizer(Adadelta):
+class AdadeltaOptimizer(Adadelta, learning_rate=0.001, epsilon=1e-8):
     """`Adadelta` with TensorFlow 1's defaults: a rate of 0.001, and an epsilon of 1e-8."""
-
-    @makes_rule
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        rho: float = 0.95,
-        epsilon: float = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adadelta",
-        **options: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""

@@ -17,7 +17,7 @@ from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
@@ -148,7 +148,7 @@ class AdamRule(UpdateRule):
         return b.sub(given.value, b.mul(direction, shared.rate)), new
 
 
-class Adam(Optimizer):
+class Adam(Optimizer, rule=AdamRule):
     """Adaptive moment estimation; see `AdamRule`.
 
     Attributes:
@@ -165,9 +165,6 @@ class Adam(Optimizer):
         >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
 
-    _rule = AdamRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -198,25 +195,8 @@ class Adam(Optimizer):
         return super().from_config(settings, custom_objects)
 
 
-class AdamOptimizer(Adam):
+class AdamOptimizer(Adam, epsilon_hat=True):
     """Adam with the epsilon hat; see `AdamRule`."""
-
-    @makes_rule
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adam",
-        *,
-        lazy: bool = False,
-        epsilon_hat: bool = True,
-        amsgrad: bool = False,
-        **options: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
 def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
@@ -246,20 +226,7 @@ class AdamWScalars(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecayingAdamRule(AdamRule):
-    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
-
-    weight_decay: float = check.field(check.number, default=0.0)
-    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
-        return bool(self.weight_decay) and not any(excluded)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamWRule(DecayingAdamRule):
+class AdamWRule(AdamRule):
     """Adam whose weight decay is not a part of the gradient.
 
         w -= learning_rate * weight_decay * w, then Adam's step
@@ -269,7 +236,15 @@ class AdamWRule(DecayingAdamRule):
     It touches every row, so that a sparse gradient is made dense.
     """
 
-    def shared(self, given: SharedInput) -> AdamWScalars:
+    weight_decay: float = check.field(check.number, default=0.0)
+    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
+
+    def shared(self, given: SharedInput) -> Any:
         """Return AdamWScalars."""
         rate, epsilon = super().shared(given)
         return AdamWScalars(rate, epsilon, given.b.mul(given.rate, self.weight_decay))
@@ -283,7 +258,7 @@ class AdamWRule(DecayingAdamRule):
         return b.sub(value, b.mul(given.value, shared.decay)), new
 
 
-class AdamW(Adam):
+class AdamW(Adam, rule=AdamWRule):
     """Adam with decoupled weight decay; see `AdamWRule`, and `Adam` for its hyperparameters.
 
     Attributes:
@@ -297,9 +272,6 @@ class AdamW(Adam):
         >>> optimizer = amp.optimizers.AdamW(rate, weight_decay=0.01)
     """
 
-    _rule = AdamWRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -328,7 +300,7 @@ class LAMBScalars(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LAMBRule(DecayingAdamRule):
+class LAMBRule(AdamWRule):
     """Adam's direction, scaled per variable to the norm of the variable.
 
         r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
@@ -339,7 +311,7 @@ class LAMBRule(DecayingAdamRule):
     variable, so that a sparse gradient is made dense.
     """
 
-    def shared(self, given: SharedInput) -> LAMBScalars:
+    def shared(self, given: SharedInput) -> Any:
         """Return LAMBScalars."""
         b, others, dtype = given.b, given.others, given.dtype
         second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
@@ -357,12 +329,9 @@ class LAMBRule(DecayingAdamRule):
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(AdamW):
+class LAMB(AdamW, rule=LAMBRule):
     """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
 
-    _rule = LAMBRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,

@@ -12,7 +12,7 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule
 
 
@@ -55,16 +55,13 @@ class GradientDescentRule(PenalizedRule):
         return b.sub(given.value, b.mul(self.penalized(given), shared)), slots
 
 
-class GradientDescent(Optimizer):
+class GradientDescent(Optimizer, rule=GradientDescentRule):
     """Gradient descent; see `GradientDescentRule`.
 
     Attributes:
         weight_decay: What of the variable is added to its gradient; at least 0.
     """
 
-    _rule = GradientDescentRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -119,7 +116,7 @@ class MomentumRule(PenalizedRule):
         return b.sub(given.value, b.mul(step, shared)), MomentumSlots(velocity)
 
 
-class Momentum(Optimizer):
+class Momentum(Optimizer, rule=MomentumRule):
     """Gradient descent with momentum; see `MomentumRule`.
 
     Attributes:
@@ -131,9 +128,6 @@ class Momentum(Optimizer):
         >>> optimizer = amp.optimizers.Momentum(0.1, 0.9, use_nesterov=True)
     """
 
-    _rule = MomentumRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -148,14 +142,13 @@ class Momentum(Optimizer):
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
-class MomentumOptimizer(Momentum):
+class MomentumOptimizer(Momentum, rule=MomentumRule):
     """`Momentum` with the arguments in TensorFlow 1's order.
 
     a = momentum * a + g; w -= learning_rate * a, or with use_nesterov
     w -= learning_rate * (g + momentum * a).
     """
 
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -195,10 +188,8 @@ class RatedMomentumRule(MomentumRule):
         return b.add(given.value, moved), MomentumSlots(velocity)
 
 
-class RatedMomentum(Momentum):
+class RatedMomentum(Momentum, rule=RatedMomentumRule):
     """`Momentum` with the learning rate in the velocity; see `RatedMomentumRule`."""
-
-    _rule = RatedMomentumRule
 
 
 def SGD(  # noqa: N802 Keras's name, whose class is two classes here

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 
 
@@ -112,7 +112,7 @@ class TensorFlowRMSPropRule(RMSPropRule):
         return b.sub(given.value, velocity), slots._replace(momentum=velocity)
 
 
-class RMSProp(Optimizer):
+class RMSProp(Optimizer, rule=RMSPropRule):
     """Gradients in units of their size; see `RMSPropRule`.
 
     Attributes:
@@ -122,9 +122,6 @@ class RMSProp(Optimizer):
         centered: Divide by the root of the variance instead of that of the mean square.
     """
 
-    _rule = RMSPropRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -139,35 +136,18 @@ class RMSProp(Optimizer):
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
-class RMSPropOptimizer(RMSProp):
+class RMSPropOptimizer(
+    RMSProp, rule=partial(TensorFlowRMSPropRule, initial_rms=1.0), epsilon=1e-10
+):
     """RMSProp whose mean square starts at 1; see `TensorFlowRMSPropRule`."""
 
-    _rule = staticmethod(partial(TensorFlowRMSPropRule, initial_rms=1.0))
 
-    @makes_rule
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        decay: float = 0.9,
-        momentum: float = 0.0,
-        epsilon: float = 1e-10,
-        use_locking: bool = False,
-        centered: bool = False,
-        name: str = "RMSProp",
-        **options: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-
-
-class RMSprop(RMSProp):
+class RMSprop(RMSProp, rule=TensorFlowRMSPropRule):
     """Keras's RMSprop, whose mean square starts at 0; see `TensorFlowRMSPropRule`.
 
     `rho` is `decay`.
     """
 
-    _rule = TensorFlowRMSPropRule
-
-    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
