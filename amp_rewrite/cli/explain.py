@@ -21,7 +21,8 @@ from amp_rewrite.rewriting.report.explain_after import explain_after
 def explain(
     model: Annotated[Path, Argument(help="The ONNX model, before rewriting.")],
     nodes: Annotated[
-        list[str] | None, Argument(help="Node names. Default: every node that stays float32.")
+        list[str] | None,
+        Argument(help="Names of nodes, modules (encoder.layers.0) or values. Default: all nodes."),
     ] = None,
     *,
     after: Annotated[
@@ -44,4 +45,4 @@ def explain(
         return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
-        out.print_lines(explain_node(report, name))
+        out.print_lines(explain_node(result, name))

@@ -47,6 +47,7 @@ def tabulate_nodes(report: Report, strings: Strings) -> NodeTable:
         "name": [strings.number(n.name) for n in rows],
         "op": [strings.number(n.op) for n in rows],
         "domain": [strings.number(n.domain) for n in rows],
+        "module": [strings.number(n.module or None) for n in rows],
         "scope": [strings.number(n.scope) for n in rows],
         "list": [strings.number(n.list) for n in rows],
         "part": [strings.number(n.group) for n in rows],

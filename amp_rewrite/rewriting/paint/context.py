@@ -13,6 +13,7 @@ from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.modules import node_aliases, nodes_by_name
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.scaled_values import scaled_values
 from amp_rewrite.graph.traits import Trait, having
@@ -115,7 +116,7 @@ class PaintContext:
     watch: Callable[[str, Painting, Painting], None] | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
-    _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
+    _refusals: dict[int, Mark | None] = field(default_factory=dict[int, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @cached_property
@@ -188,7 +189,7 @@ class PaintContext:
         """Return how the user asked for a vertex in float32, or None."""
         if not self._is_asked:
             return None
-        by_name = self._refused_by_rules(self.type_graph.node_name(vertex))
+        by_name = self._refused_by_rules(self.type_graph.nodes[vertex])
         entry = None if self.force_all else self.entry(self.type_graph.nodes[vertex])
         return by_name or self.kept.get(vertex) or _denied(entry, Color.NONE)
 
@@ -203,12 +204,11 @@ class PaintContext:
         """Return why the pass may not touch a vertex, or None if it may."""
         if self._lawless:
             return None
-        name = self.type_graph.node_name(vertex)
         return (
-            self._refused_by_rules(name)
+            self._refused_by_rules(self.type_graph.nodes[vertex])
             or self.kept.get(vertex)
             or self.excluded.get(vertex)
-            or self._by_node_rule(vertex, name)
+            or self._by_node_rule(vertex)
         )
 
     @cached_property
@@ -304,7 +304,8 @@ class PaintContext:
 
     def is_allowed(self, vertex: int) -> bool:
         """Tell whether the user allows the node of a vertex."""
-        return self.rules.allowed_by(self.type_graph.node_name(vertex)) is not None
+        graph = self.type_graph
+        return self.rules.allowed_by(node_aliases(graph.flat, graph.nodes[vertex])) is not None
 
     def unless_allowed(self, marks: Mapping[int, Mark]) -> Mapping[int, Mark]:
         """Return the marks of vertices whose nodes the user does not allow."""
@@ -314,8 +315,8 @@ class PaintContext:
 
     def _classify(self, node: int) -> Entry | None:
         flat = self.type_graph.flat
-        called, name = flat.called(node), flat.node_names[node]
-        pattern = self.rules.allowed_by(name) if self.rules.allow else None
+        called = flat.called(node)
+        pattern = self.rules.allowed_by(node_aliases(flat, node)) if self.rules.allow else None
         # A Cast follows its neighbours (retarget-casts), the ones of an earlier rewrite among them.
         if pattern is not None and called[:2] != ("", "Cast"):
             why = f"--allow-node {pattern}"
@@ -338,27 +339,31 @@ class PaintContext:
         return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.number) not in admitted
 
     @cached_property
-    def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
-        by_name: dict[str, tuple[NodeRule, ...]] = {}
+    def _node_rules(self) -> Mapping[int, tuple[NodeRule, ...]]:
+        nodes = nodes_by_name(self.type_graph.flat, (rule.node for rule in self.node_rules))
+        by_node: dict[int, tuple[NodeRule, ...]] = {}
         for rule in self.node_rules:
-            by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
-        return by_name
+            for node in nodes.get(rule.node, ()):
+                by_node[node] = (*by_node.get(node, ()), rule)
+        return by_node
 
-    def _refused_by_rules(self, name: str) -> Mark | None:
-        if name not in self._refusals:
-            self._refusals[name] = self._match_rules(name)
-        return self._refusals[name]
+    def _refused_by_rules(self, node: int) -> Mark | None:
+        if node not in self._refusals:
+            self._refusals[node] = self._match_rules(node)
+        return self._refusals[node]
 
-    def _match_rules(self, name: str) -> Mark | None:
+    def _match_rules(self, node: int) -> Mark | None:
+        flat = self.type_graph.flat
+        name = flat.node_names[node]
         if name in self.rules.preserve:
             return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
-        pattern = self.rules.denied_by(name) if self.rules.deny else None
+        pattern = self.rules.denied_by(node_aliases(flat, node)) if self.rules.deny else None
         if pattern is not None:
             return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
         return None
 
-    def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
-        for rule in self._node_rules.get(name, ()):
+    def _by_node_rule(self, vertex: int) -> Mark | None:
+        for rule in self._node_rules.get(self.type_graph.nodes[vertex], ()):
             variables = self.type_graph.kind_of(vertex).variables
             if rule.list is ListName.DENY and rule.variable in (None, *variables):
                 return _refusal(Reason.NODE_RULE, f"{rule.why} ({rule.where})")

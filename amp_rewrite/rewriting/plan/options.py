@@ -34,6 +34,7 @@ from amp_rewrite.dtypes import (
     type_name,
 )
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.modules import all_names
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
@@ -201,12 +202,13 @@ class RewriteOptions:
         Names,
         Shown(
             RULES,
-            "Keep nodes of this name or pattern float32.",
-            "`*` is any text, `re:` begins a regular expression; both match whole names.",
+            "Keep nodes or modules of this name or pattern float32.",
+            "`*` is any text, `re:` begins a regular expression; both match whole names. "
+            "[Modules](#names-of-modules) are those of PyTorch: `encoder.layers.0`.",
         ),
     ] = ()
     allow_nodes: Annotated[
-        Names, Shown(RULES, "Treat nodes of this name or pattern as allowed.")
+        Names, Shown(RULES, "Treat nodes or modules of this name or pattern as allowed.")
     ] = ()
     deny_ops: Annotated[
         Names, Shown(RULES, "Keep this operator float32, for example Softmax.")
@@ -464,9 +466,9 @@ class RewriteOptions:
             OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
                 `allow_ops`, `variables`, `input_ranges` or `dims` names nothing.
         """
-        nodes = set(model.node_names)
-        _require_known("preserve", self.preserve, nodes, "a node name")
+        _require_known("preserve", self.preserve, {*model.node_names}, "a node name")
         rules = self.node_rules
+        nodes = all_names(model) if rules.deny or rules.allow else ()
         for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
             for pattern in patterns:
                 if not pattern.matches_any(nodes):
@@ -474,7 +476,9 @@ class RewriteOptions:
                         f"{option} matches no node",
                         found=repr(pattern.text),
                         expected=suggestion(
-                            pattern.text.strip("*."), model.node_names, "a pattern of node names"
+                            pattern.text.strip("*."),
+                            nodes,
+                            "a pattern of names of nodes or modules",
                         ),
                         remedy=f"{hint(pattern.text)}; `amp-rewrite explain MODEL` lists the names",
                     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.modules import module_path
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class RuleNode:
         name: Its name; one that had none in the file has the name that reports give it.
         op_type: The operator, such as "MatMul".
         domain: The operator's domain, "" for the one of ONNX.
+        module: The module of the framework that it comes from, "encoder.layers.0"; "" if the file
+            does not say so.
     """
 
     def __init__(self, graph: TypeGraph, number: int) -> None:
@@ -86,6 +89,7 @@ class RuleNode:
         self.name: str = graph.flat.node_names[number]
         self.op_type: str = called.op_type
         self.domain: str = called.domain
+        self.module: str = module_path(graph.flat, number)
 
     def __repr__(self) -> str:
         """Return the name and the operator."""
