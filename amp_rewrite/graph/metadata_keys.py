@@ -21,10 +21,6 @@ PRECISION_KEY = "amp_rewrite.precision"
 """What a node computes in, for viewers."""
 REASON_KEY = "amp_rewrite.reason"
 """Why, for viewers."""
-TORCH_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
-"""The modules around a node, as torch.onnx notes them."""
-TORCH_NAMESPACE_KEY = "namespace"
-"""The same with the classes of the modules."""
 
 # In the metadata_props of a model.
 STEP_KEY = "amp_rewrite.step"

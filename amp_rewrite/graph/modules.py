@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
-from amp_rewrite.graph.metadata_keys import TORCH_NAMESPACE_KEY, TORCH_SCOPES_KEY
+
+_SCOPES, _NAMESPACE = "pkg.torch.onnx.name_scopes", "namespace"
 
 _WHOLE_MODEL = ""
 
@@ -25,10 +26,10 @@ def module_path(flat: FlatGraph, node: int) -> str:
 def noted_module(flat: FlatGraph, node: int) -> str:
     """Return the module that the metadata of a node names; "" if they name none."""
     notes = flat.metadata.get(node, {})
-    if TORCH_SCOPES_KEY in notes:
-        scopes = notes[TORCH_SCOPES_KEY].strip("[]").split(", ")
+    if _SCOPES in notes:
+        scopes = notes[_SCOPES].strip("[]").split(", ")
         return scopes[-2].strip("'\"") if len(scopes) > 1 else _WHOLE_MODEL
-    around = notes.get(TORCH_NAMESPACE_KEY, "").split("/")
+    around = notes.get(_NAMESPACE, "").split("/")
     return around[-2].split(":")[0].strip() if len(around) > 1 else _WHOLE_MODEL
 
 

@@ -73,6 +73,7 @@ class FolderReport:
         mismatches: The connections whose sides have two types, one line each.
         written: Whether the folder is there.
         target: The target that the folder's layout tells, if no option named one.
+        notes: What else was changed in the folder, one line each.
     """
 
     folder: str
@@ -84,6 +85,7 @@ class FolderReport:
     mismatches: tuple[str, ...] = ()
     written: bool = False
     target: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -150,6 +152,7 @@ class FolderReport:
             rows.append(f"{count} with the same type on both sides")
         if self.written:
             rows.append(f"{counted(self.copied, 'other file')} copied")
+        rows += self.notes
         return tuple(printable(line) for line in rows)
 
     def to_text(self) -> str:
@@ -172,6 +175,7 @@ class FolderReport:
             "connections": self.connected,
             "mismatches": list(self.mismatches),
             "target": self.target,
+            "notes": list(self.notes),
         }
 
     def to_json(self) -> str:

@@ -49,6 +49,11 @@ class Ends:
 
         return cls(types(flat.main.inputs), types(flat.main.outputs))
 
+    @property
+    def cache_types(self) -> frozenset[str]:
+        """The types of the caches that are fed."""
+        return frozenset(t for name, t in self.inputs.items() if _input_key(name) != name)
+
 
 class End(NamedTuple):
     """An input or output of a model.
