@@ -88,6 +88,7 @@ def check(
         remedy = "omit --data, --original, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
     common.check_files(models, data, report=report)
+    common.announce_time(models, data, runs=run, quiet=quiet)
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,

@@ -12,7 +12,7 @@ from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
+from amp_rewrite.cli.folder import by_model, finish_folder, refuse_for_folder
 from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
@@ -50,7 +50,10 @@ def convert(
     ] = None,
     data: Annotated[
         list[Path] | None,
-        Option(help="Calibrate, verify and, if needed, tune on these data: " + common.DATA_KINDS),
+        Option(
+            help="Calibrate, verify and, if needed, tune on these data: "
+            f"{common.DATA_KINDS} For a folder: MODEL=DATA."
+        ),
     ] = None,
     rtol: common.Rtol = None,
     *,
@@ -102,12 +105,12 @@ def convert(
     """
     output = _output(model, output, options, dry_run=dry_run, replaces=replace)
     of_one_model = {
-        "--data": data,
         "--provider": provider,
         "--html": html,
         "--budget": budget,
     }
     of_verdict = {
+        "--data": data,
         "--rtol": rtol,
         "--verify": verify,
         "--stress": stress,
@@ -123,6 +126,7 @@ def convert(
             convert_folder,  # a model needs nothing of it
         )
 
+        common.announce_time(model.rglob("*.onnx"), runs=bool(data or verify), quiet=quiet)
         with progress_bar("rewriting", quiet=quiet) as progress:
             of_folder = convert_folder(
                 model,
@@ -135,6 +139,8 @@ def convert(
                 annotate=annotate,
                 opset=opset,
                 replace_forms=replace,
+                data=by_model(data or ()),
+                estimate=common.rounding_errors,
                 progress=progress,
             )
         common.say_cpu(options.target, common.console(quiet=quiet))
@@ -159,6 +165,7 @@ def convert(
         provider=None if provider is None else provider_named(provider),
         warn=common.console(quiet=quiet).print,
     )
+    common.announce_time([model], data, runs=asked.converts, quiet=quiet, budget=budget or "10m")
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
         is_read = html is not None or report is not None or not quiet

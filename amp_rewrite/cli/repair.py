@@ -72,6 +72,8 @@ def repair(
     common.refuse_unused(unused, "verification", "--data or --verify", is_there=is_verified)
     output = common.in_folder(output, model.name)
     common.check_files([model], data, output=output, report=report)
+    runs = bool(is_verified)
+    common.announce_time([model], data, runs=runs, quiet=quiet, budget=budget or "10m")
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,

@@ -87,6 +87,7 @@ def verify(
     unused = {"--stress-budget": stress_budget}
     common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
     common.check_files([original, rewritten], data, report=report)
+    common.announce_time([original, rewritten], data, quiet=quiet)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:

@@ -58,6 +58,12 @@ class ModelFile(NamedTuple):
         return cls(name, stem.removesuffix(variant), variant, folder == _FORMS_FOLDER)
 
     @property
+    def called(self) -> tuple[str, ...]:
+        """What users may call it: with or without its folder and the end `.onnx`."""
+        stem = self.name[: -len(_MODEL)]
+        return self.name, stem, self.name.rpartition("/")[2], stem.rpartition("/")[2]
+
+    @property
     def folder(self) -> str:
         """Where in the folder it lies; "" for the folder itself."""
         return self.name.rpartition("/")[0]
