@@ -56,6 +56,10 @@ class Custom(NamedTuple):
     float32: tuple[int, ...] = ()
 
 
+OWN_LIST = "a list file"
+"""What put an entry on its list that a file of the user has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One operator on one list.
@@ -73,7 +77,8 @@ class Entry:
         custom: What an operator without a schema is like, or None.
         only_between: Whether an infer operator becomes low between allow ones alone, not because it
             is right behind one (pass P4).
-        asked: The option, or the variable of the environment, that put it there; "" if a file did.
+        asked: The option, or the variable of the environment, that put it there; OWN_LIST if a file
+            of the user did, "" if a built-in list did.
     """
 
     op: str

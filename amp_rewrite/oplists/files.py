@@ -11,6 +11,7 @@ from amp_rewrite import targets
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled
 from amp_rewrite.oplists.entries import (
+    OWN_LIST,
     Condition,
     Entry,
     ListFile,
@@ -179,6 +180,9 @@ class _Stack:
             extending = (*extended_by, source.shown)
             self.include(_locate(parsed.extend, folder), extending, parsed.extend_where)
         self.about[source.shown] = (parsed.precision, parsed.target)
+        if source.path is not None:
+            own = [replace(entry, asked=OWN_LIST) for entry in parsed.entries]
+            parsed = replace(parsed, entries=own)
         self.apply(parsed)
 
     def include_common(self, source: _Source) -> None:

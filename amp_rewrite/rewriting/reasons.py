@@ -176,9 +176,9 @@ class Reason(StrEnum):
     )
     DENIED = PassReason(
         "denied-by-user",
-        phrase="the user denies its operator",
-        plain="is of an operator that the user keeps in float32",
-        row="lists that were given as names, or a variable of the environment, deny its operator",
+        phrase="your own list denies its operator",
+        plain="is of an operator that your own list denies",
+        row="a list file of yours, lists given as names, or a variable of the environment deny it",
         danger=True,
     )
     UNLISTED = PassReason(

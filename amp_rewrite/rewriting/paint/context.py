@@ -20,6 +20,7 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.oplists.entries import OWN_LIST
 from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -452,7 +453,8 @@ def _denied(entry: Entry | None, color: Color) -> Mark | None:
         return None
     if entry.asked == "deny_ops":
         return Mark(color, Reason.DENY_OP)
-    return Mark(color, Reason.DENIED, None, entry.why)
+    where = f" ({entry.where})" if entry.asked == OWN_LIST else ""
+    return Mark(color, Reason.DENIED, None, f"{entry.why}{where}")
 
 
 def _refusal(reason: Reason, detail: str) -> Mark:
