@@ -122,7 +122,9 @@ FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
 """What `--data` takes, in every command that reads batches."""
 
-Data = Annotated[list[Path], Option(help=DATA_KINDS.capitalize())]
+DATA_HELP = DATA_KINDS.capitalize()
+
+Data = Annotated[list[Path], Option(help=DATA_HELP)]
 ListFile = Annotated[
     Path, Option("--output", "-o", help="The op list to write, for convert --lists.")
 ]

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import by_model, finish_folder, refuse_for_folder
-from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
@@ -44,54 +44,38 @@ _STEPS = 3
 @with_rewrite_options
 def convert(
     model: common.FileOrFolder,
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", help="The file to write."),
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        Option(
-            help="Calibrate, verify and, if needed, tune on these data: "
-            f"{common.DATA_KINDS} For a folder: MODEL=DATA."
-        ),
-    ] = None,
+    output: Path | None = option(None, "The file to write.", "-o"),
+    data: list[Path] | None = option(
+        None,
+        "Calibrate, verify and, if needed, tune on these data: "
+        f"{common.DATA_KINDS} For a folder: MODEL=DATA.",
+    ),
     rtol: common.Rtol = None,
     *,
     options: RewriteOptions,
     budget: common.Budget = None,
     verify: common.Verify = False,
-    stress: Annotated[
-        bool | None,
-        Option(
-            "--stress/--no-stress",
-            group=CHECKING,
-            help="Also verify on stress inputs. Default: with --strict.",
-        ),
-    ] = None,
+    stress: bool | None = option(
+        None,
+        "Also verify on stress inputs. Default: with --strict.",
+        group=CHECKING,
+    ),
     provider: common.RunOn = None,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
-    annotate: Annotated[
-        bool,
-        Option(
-            "--annotate",
-            group=OUTPUT,
-            help="Add type and reason to every node of the result, for viewers such as Netron.",
-        ),
-    ] = False,
+    annotate: bool = option(
+        False,
+        "Add type and reason to every node of the result, for viewers such as Netron.",
+        group=OUTPUT,
+    ),
     opset: common.Opset = common.AUTO,
-    replace: Annotated[
-        bool,
-        Option(
-            "--replace",
-            group=OUTPUT,
-            help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", group=OUTPUT, help="Print what would change; write no model.")
-    ] = False,
+    replace: bool = option(
+        False,
+        "For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
+        group=OUTPUT,
+    ),
+    dry_run: bool = option(False, "Print what would change; write no model.", group=OUTPUT),
     verbose: common.Verbose = False,
     quiet: common.Quiet = False,
 ) -> None:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.inputs import table_of
-from amp_rewrite.cli.parameters import Option
+from amp_rewrite.cli.parameters import option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
@@ -46,10 +46,9 @@ _IR_VERSION = 8
 
 @with_rewrite_options
 def demo(
-    folder: Annotated[
-        Path | None,
-        Option(help="Folder for the models and the data. Default: a new temporary folder."),
-    ] = None,
+    folder: Path | None = option(
+        None, "Folder for the models and the data. Default: a new temporary folder."
+    ),
     *,
     options: RewriteOptions,
 ) -> None:

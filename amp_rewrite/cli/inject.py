@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import TRAINING, Argument, Option
+from amp_rewrite.cli.parameters import TRAINING, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
@@ -25,33 +24,20 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 @with_rewrite_options
 def inject(
-    graph: Annotated[
-        Path,
-        Argument(help="A training graph, or a step from `amp-rewrite train-step`."),
-    ],
-    output: Annotated[Path, Option("--output", "-o", help="The step to write.")],
-    loss: Annotated[
-        str | None, Option(help="Name of the loss. Not needed for a step of train-step.")
-    ] = None,
-    seed: Annotated[
-        str | None, Option(help="Name of the value where the backward pass starts.")
-    ] = None,
-    gradient: Annotated[
-        list[str] | None,
-        Option(help="VARIABLE=NAME of its gradient."),
-    ] = None,
-    update: Annotated[
-        list[str] | None,
-        Option(help="STATE=NAME of its value after the step."),
-    ] = None,
-    loss_scale: Annotated[
-        str, Option(group=TRAINING, help="dynamic, or a number for a fixed loss scale.")
-    ] = "dynamic",
+    graph: Path = argument("A training graph, or a step from `amp-rewrite train-step`."),
+    output: Path = option(..., "The step to write.", "-o"),
+    loss: str | None = option(None, "Name of the loss. Not needed for a step of train-step."),
+    seed: str | None = option(None, "Name of the value where the backward pass starts."),
+    gradient: list[str] | None = option(None, "VARIABLE=NAME of its gradient."),
+    update: list[str] | None = option(None, "STATE=NAME of its value after the step."),
+    loss_scale: str = option(
+        "dynamic", "dynamic, or a number for a fixed loss scale.", group=TRAINING
+    ),
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
-    precision: Annotated[
-        str, Option(help="float16 or bfloat16: also convert the forward and backward pass.")
-    ] = FLOAT32.name,
+    precision: str = option(
+        FLOAT32.name, "float16 or bfloat16: also convert the forward and backward pass."
+    ),
     *,
     options: RewriteOptions,
     quiet: common.Quiet = False,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import run_on
 from amp_rewrite.numerics.inputs.batches import npz_bytes, read_batch
@@ -18,27 +18,20 @@ from amp_rewrite.targets import CPU
 
 
 def run(
-    model: Annotated[Path, Argument(help="The model to run, unchanged.")],
-    data: Annotated[Path, Option(help="An .npz file with one array per input.")],
-    provider: Annotated[
-        str | None,
-        Option(
-            help="Execution provider, or a target's name; openvino is the OpenVINO engine. "
-            f"Default: {CPU}."
-        ),
-    ] = None,
-    original: Annotated[
-        Path | None,
-        Option(
-            help="The float32 model, to compare times: both run in turn, and ORIGINAL once more "
-            "in the types that the engine chooses."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Save the outputs here (.npz).")
-    ] = None,
-    repeat: Annotated[int, Option(min=0, help="Timed runs after the first run.")] = 10,
-    threads: Annotated[int, Option(min=0, help="Threads per operator (0 = all cores).")] = 0,
+    model: Path = argument("The model to run, unchanged."),
+    data: Path = option(..., "An .npz file with one array per input."),
+    provider: str | None = option(
+        None,
+        f"Execution provider, or a target's name; openvino is the OpenVINO engine. Default: {CPU}.",
+    ),
+    original: Path | None = option(
+        None,
+        "The float32 model, to compare times: both run in turn, and ORIGINAL once more "
+        "in the types that the engine chooses.",
+    ),
+    output: Path | None = option(None, "Save the outputs here (.npz).", "-o"),
+    repeat: int = option(10, "Timed runs after the first run.", min=0),
+    threads: int = option(0, "Threads per operator (0 = all cores).", min=0),
     report: common.ReportFile = None,
     quiet: common.Quiet = False,
 ) -> None:
