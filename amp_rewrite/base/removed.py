@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "check-models": "check takes several files, and --format and --summary",
+    "inject": "in Python, amp.inject_loss_scaling(graph) puts a loss scale into a training graph",
     "kernels": "tools/make_kernel_table.py of the repository writes the table",
     "measure-costs": "op lists and --deny-op choose the types; `amp-rewrite run` times a file",
     "report": "convert MODEL --dry-run --html PAGE writes the page",

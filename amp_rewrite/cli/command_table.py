@@ -37,7 +37,6 @@ COMMANDS: Mapping[str, str] = {
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",
     "doctor": "Train STEP until a value is not finite; name its source, and values that underflow.",
-    "inject": "Add loss scaling to a training graph: scaled gradients, conditional updates.",
     "demo": "Build a small image classifier, convert it, and compare it with float32.",
 }
 """Name -> the first line of the command's docstring, which the list of commands shows.
@@ -109,7 +108,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "  --eval digits_test.npz --checkpoint last.safetensors",
     ),
     "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
-    "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),
     "demo": ("amp-rewrite demo", "amp-rewrite demo --folder demo --precision bfloat16"),
 }
 """Command -> lines to type. The tests run them one after the other, in this order."""

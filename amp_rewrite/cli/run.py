@@ -10,7 +10,6 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
-from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import run_on
 from amp_rewrite.numerics.inputs.batches import npz_bytes, read_batch
 from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
@@ -36,7 +35,8 @@ def run(
     quiet: common.Quiet = False,
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
-    _check_paths([model, data, *([original] if original else [])], [output, report])
+    models = [model] if original is None else [model, original]
+    common.check_files(models, [data], output=output, report=report)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
         device_run = run_on(
@@ -51,15 +51,6 @@ def run(
         for line in device_run.to_text().splitlines():
             out.print(line)
         common.say_cpu_provider(provider, out)
-
-
-def _check_paths(read: list[Path], written: list[Path | None]) -> None:
-    """Refuse to overwrite what is read, or one output by the other."""
-    outputs = [path.resolve() for path in written if path is not None]
-    taken = [path.resolve() for path in read]
-    for path in outputs:
-        if path in taken or outputs.count(path) > 1:
-            raise OptionError("two files have one name", found=path, remedy="name different files")
 
 
 def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:

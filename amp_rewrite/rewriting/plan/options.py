@@ -63,7 +63,7 @@ MAIN, TYPES, RULES, ADVANCED = "Options", "Types", "Rules", "Advanced"
 """Groups in which helps and docs/mixed_precision.md show options."""
 
 _MEASURING = ("calibrate", "tune", "localise")
-_STEPS = ("train-step", "inject")
+_STEPS = ("train-step",)
 _GIVEN = ("check", "repair")
 """Commands that lack some options: they measure a model as it is, know the types and variables of
 a step, or read a model that is in 16 bits already."""
