@@ -51,7 +51,7 @@ _WIDTH = 140
 """Columns that a help takes at most; it takes as many as the terminal has."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
-"""What all commands have in common."""
+"""The settings of all commands."""
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "convert": (
@@ -113,7 +113,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """Command -> lines to type. The tests run them one after the other, in this order."""
 
 FIRST = ("amp-rewrite demo", "amp-rewrite convert model.onnx -o model.fp16.onnx")
-"""What the list of commands ends with."""
+"""The examples at the end of the list of commands."""
 
 ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
 """Command elsewhere -> the command that does the same."""

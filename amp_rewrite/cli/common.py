@@ -1,4 +1,4 @@
-"""What the commands share: consoles, exit statuses and the options of a rewrite."""
+"""Parts that all commands share: consoles, exit statuses and the options of a rewrite."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def seconds(text: str) -> float:
 
 FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
-"""What `--data` takes, in every command that reads batches."""
+"""The values of `--data`, in every command that reads batches."""
 
 DATA_HELP = DATA_KINDS.capitalize()
 

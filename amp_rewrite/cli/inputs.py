@@ -98,7 +98,7 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
 
 def table_of(made_up: MadeUpInputs) -> Table:
     """Return what the first batch holds, an input a row."""
-    table = Table("input", "taken for", "type", "shape", "values", box=None, pad_edge=False)
+    table = Table("input", "read as", "type", "shape", "values", box=None, pad_edge=False)
     for name, array in made_up.batches[0].items():
         role = made_up.roles[name].role
         table.add_row(printable(name), str(role), str(array.dtype), _shape(array), _values(array))

@@ -18,7 +18,7 @@ BATCH_NORM_KEY = "amp_rewrite.batch_norm"
 ORDER_KEY = "amp_rewrite.order"
 """The number of a sum in the order of the sums of the whole step."""
 PRECISION_KEY = "amp_rewrite.precision"
-"""What a node computes in, for viewers."""
+"""The type that a node computes in, for viewers."""
 REASON_KEY = "amp_rewrite.reason"
 """Why, for viewers."""
 
@@ -26,7 +26,7 @@ REASON_KEY = "amp_rewrite.reason"
 STEP_KEY = "amp_rewrite.step"
 """How a step model describes itself, as JSON."""
 TARGET_KEY = "amp_rewrite.target"
-"""What the model was rewritten for."""
+"""The target that the model was rewritten for."""
 EXPONENTS_KEY = "amp_rewrite.exponents"
 """Which values the model computes times which powers of two, as JSON."""
 FORWARD_KEY = "amp_rewrite.forward"
@@ -58,5 +58,5 @@ NORM_OF_KEY = "amp_rewrite.norm_of"
 
 # In the metadata_props of a node, and in no file.
 GIVEN_KEY = "amp_rewrite.given"
-"""What a node was in the model whose float32 form it belongs to: its number there, and its type
-variables that were low (rewriting/paint/given_notes.py)."""
+"""The origin of a node in the model whose float32 form it belongs to: its number there, and its
+type variables that were 16-bit (rewriting/paint/given_notes.py)."""

@@ -1,4 +1,4 @@
-"""What is measured on held-out examples besides the loss: the accuracy, and functions of users.
+"""Metrics on held-out examples besides the loss: the accuracy, and functions of users.
 
 A metric that is unknown, finds no labels or outputs, or is no number is an OptionError.
 """
@@ -28,7 +28,7 @@ Values = Mapping[str, Any]
 Function = Callable[[Array, Array], float]
 """(labels, outputs) of all held-out examples -> a number, as scikit-learn's metrics are."""
 Metrics = str | Function | Iterable[str | Function] | None
-"""What users ask for; None is the accuracy if the step says which values are its logits."""
+"""The metrics that users ask for; None is the accuracy if the step names its logits."""
 
 _ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy")
 """Names of the accuracy, which Keras tells apart by the form of the labels."""
@@ -72,7 +72,7 @@ class Accuracy(Measure):
 
 
 class OfFunction(Measure):
-    """What a function says of all labels and outputs at once."""
+    """The result of a function of all labels and outputs at once."""
 
     def __init__(self, function: Function) -> None:
         """Keep the function, whose name is that of the number."""
@@ -153,7 +153,7 @@ def _unknown(name: str, what: str) -> OptionError:
 
 
 class Compared:
-    """What a loss compares: its labels, and the outputs of the model."""
+    """The operands of a loss: its labels, and the outputs of the model."""
 
     def __init__(self, targets: Mapping[str, Any]) -> None:
         """Take what a step says of its loss.
@@ -206,7 +206,7 @@ class Compared:
 
 
 class LossWeight:
-    """What the loss of a batch has been divided by, so that the mean is that of one large batch.
+    """The divisor of a batch's loss, so that the mean is that of one large batch.
 
     That is the denominator of a weighted mean, where the loss has noted one; otherwise the number
     of labels that count, or of examples where the labels are not known.

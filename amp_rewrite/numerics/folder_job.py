@@ -25,7 +25,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one model.
+    """The outcome for one model.
 
     Attributes:
         state: How it ended.
@@ -45,7 +45,7 @@ class Done:
 
 
 One = Callable[[Path, RewriteOptions, Progress], Done]
-"""What is done with one model, given its file and the options that fit it."""
+"""The work on one model, given its file and the options that fit it."""
 
 
 @dataclass(frozen=True)

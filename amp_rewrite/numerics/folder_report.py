@@ -1,4 +1,4 @@
-"""What became of the models of a folder: one entry each, as records, text and JSON."""
+"""The outcome for the models of a folder: one entry each, as records, text and JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 State = Literal["changed", "unchanged", "refused", "failed"]
-"""What became of a model: "refused" is the verdict of a verification, "failed" an error
+"""The outcome for a model: "refused" is the verdict of a verification, "failed" an error
 of this model's.
 """
 
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """What became of a model.
+    """The outcome for a model.
 
     Attributes:
         file: Its path relative to the folder.
@@ -78,7 +78,7 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What became of a folder.
+    """The outcome for a folder.
 
     Attributes:
         folder: The folder that was read.

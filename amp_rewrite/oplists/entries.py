@@ -1,4 +1,4 @@
-"""What an op list is made of: records, without any file or environment."""
+"""The parts of an op list: records, without any file or environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Condition:
 
 
 class Custom(NamedTuple):
-    """What a list says of the ports of an operator without a schema.
+    """A list's statements about the ports of an operator without a schema.
 
     Attributes:
         outputs: For each result the number of the input that it is like, or the name of its type.
@@ -57,7 +57,7 @@ class Custom(NamedTuple):
 
 
 OWN_LIST = "a list file"
-"""What put an entry on its list that a file of the user has."""
+"""The origin of an entry that a file of the user has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ Parse = Callable[[str, str], ListFile]
 """(text, name) -> what a list file says."""
 
 MOST_BYTES = 1 << 24
-"""What is read of a file; the longest built-in list has 30,000 bytes."""
+"""The most bytes that are read of a file; the longest built-in list has 30,000 bytes."""
 
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
@@ -33,7 +33,7 @@ PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What the files say together; `problems` is empty if they can be used.
+    """The merged content of the files; `problems` is empty if they can be used.
 
     Attributes:
         entries: All entries that are left.
@@ -260,7 +260,7 @@ class _Stack:
                 self.entries[i] = replace(e, no_kernel=whys[e.key])
         for reason in reasons:
             if (reason.domain, reason.op) not in painted:
-                what = "a missing kernel is explained for an operator that is never painted"
+                what = "a missing kernel is explained for an operator that never becomes 16-bit"
                 self.problem(reason.where, what, reason.op, "an entry on allow, infer or clear")
 
 

@@ -1,4 +1,4 @@
-"""What the page knows of each node: names, precision, and for each type variable the reason."""
+"""The page's table of nodes: names, precision, and for each type variable the reason."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 OTHER, LOW, KEPT, MIXED = range(4)
-"""What a node computes in: no float32 before, the low type, float32, or both."""
+"""The precision of a node: no float32 before, the low type, float32, or both."""
 
 NONE = -1
-"""What stands in a column for nothing."""
+"""The entry of a column that means nothing."""
 
 Columns = dict[str, list[Any]]
 """The name of a column -> its entries."""

@@ -91,7 +91,7 @@ def connections(models: Mapping[str, Ends]) -> tuple[Connection, ...]:
 
 
 _STEP = "\0"
-"""What the key of a cache begins with: no name does."""
+"""The first character of a cache's key: no name does."""
 
 
 def _input_key(name: str) -> str:

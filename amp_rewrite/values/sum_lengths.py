@@ -18,7 +18,7 @@ Shape = Sequence[int | None]
 
 
 class Seen(Protocol):
-    """What a form asks of a node."""
+    """The condition of a form on a node."""
 
     def shape(self, index: int) -> Shape | None:
         """Return the shape of an input as far as it is known."""

@@ -1,4 +1,4 @@
-"""What `convert` made and found: the rewritten model, and whether it holds."""
+"""The result of `convert`: the rewritten model, and whether it holds."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Conversion:
 
     @property
     def unmet(self) -> str | None:
-        """What the search for nodes did not reach before its budget ended; None if it did."""
+        """The goal that the search for nodes missed when its budget ended; None if it did not."""
         searched = self.tuning or self.vain_search
         return None if searched is None else searched.unmet
 
@@ -113,7 +113,7 @@ class Conversion:
 
     @property
     def verdict(self) -> Verdict:
-        """What `verify` finds of it, and what it took."""
+        """The findings of `verify`, and their cost."""
         notes = [line for line in (self.unmet, self.nothing_left) if line is not None]
         left_out = self.verification.left_out
         notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []

@@ -1,4 +1,4 @@
-"""What onnx's checker gets of a model that is about to be written: all but its large weights.
+"""The message for onnx's checker of a model that is about to be written: all but its large weights.
 
 Those are graph inputs for it, those of Constants too, so that nothing of them is read. Of many
 nodes, one of each kind is given to its inference, and all of them to the rest of it.

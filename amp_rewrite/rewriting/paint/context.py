@@ -1,4 +1,4 @@
-"""What the painting passes know: the type graph, the lists, the target and the user's rules."""
+"""The context of painting passes: the type graph, the lists, the target and the user's rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CONSTANT = ("", "Constant")
 # The function that stands for MeanVarianceNormalization has float32 constants, and so
 # has a TreeEnsemble, as attributes.
 _NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"}
-"""What stays float32 whatever the schema admits: it would not be valid, or means another thing."""
+"""Operators that stay float32 whatever the schema allows: in 16 bits they are invalid or differ."""
 
 _INVALID_BODIES = {("Clip", BFLOAT16.name): 16}
 """Operator and low type -> the opset from which the function that stands for the operator is valid.
@@ -43,7 +43,7 @@ A runtime without a kernel takes the function: Clip's has a Where, which admits 
 
 # operators: what ONNX Runtime does not load in float16.
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
-"""What UNSAFE_FORCE_ALL leaves alone as well: random numbers, constants and casts."""
+"""Operators that UNSAFE_FORCE_ALL leaves alone, too: random numbers, constants and casts."""
 
 _DOMAINS = {False: ("",), True: ("", "com.microsoft")}
 """Whether nothing may be float32 -> the domains whose operators are painted whatever their list."""

@@ -34,7 +34,7 @@ class NodeRules:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a model because somebody ran it.
+    """Findings about a model that was run.
 
     Attributes:
         rules: The nodes, or type variables of nodes, that have to stay float32, with reasons.
@@ -51,4 +51,4 @@ class Findings:
 
 
 NOTHING_FOUND = Findings()
-"""What is known of a model that nobody ran."""
+"""The findings about a model that was not run."""

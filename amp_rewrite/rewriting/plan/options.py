@@ -71,7 +71,7 @@ a step, or read a model that is in 16 bits already."""
 
 @dataclass(frozen=True)
 class Shown:
-    """What annotates an option: all that is known of it beside name, type and default value.
+    """The declaration of an option: all that is known of it beside name, type and default value.
 
     Attributes:
         group: Where helps and the page show it.
@@ -353,7 +353,7 @@ class RewriteOptions:
         """
         if not self.makes_low:
             raise OptionError(
-                "a rewrite to float32 makes nothing low",
+                "a rewrite to float32 makes nothing 16-bit",
                 remedy="for the float32 form of a model in other types: amp_rewrite.widen(model), "
                 "or `amp-rewrite convert --precision float32`",
             )
@@ -366,12 +366,12 @@ class RewriteOptions:
 
     @property
     def ranges(self) -> InputRanges:
-        """What the user says of inputs, checked."""
+        """The given ranges of inputs, checked."""
         return input_ranges(self.input_ranges)
 
     @property
     def lengths(self) -> FreeLengths:
-        """What the user says of free dimensions, checked."""
+        """The given lengths of free dimensions, checked."""
         return free_lengths(self.dims)
 
     def __repr__(self) -> str:
@@ -541,10 +541,10 @@ class Changes(StepChanges, total=False):
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
-"""What onnxconverter-common calls an option that means the same."""
+"""Names in onnxconverter-common of options that mean the same."""
 
 _ELSEWHERE = {"dtype": "precision", "keep_io": "keep_io_types", "ops": "deny_ops"}
-"""What users try first -> the option that does it."""
+"""Names that users try first -> the option that does it."""
 
 
 def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> RewriteOptions:
@@ -579,7 +579,7 @@ def _kept(given: Names) -> list[NamePattern]:
 
 
 AUTO, KEEP, SCALE = "auto", "keep", "scale"
-"""What is said of the opset that a model is moved to, in place of a number, and of overflow."""
+"""The words for the opset that a model is converted to, in place of a number, and of overflow."""
 
 
 def with_option_names(function: Function) -> Function:

@@ -21,7 +21,7 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 class Reported(Protocol):
-    """What has a report, such as the result of `rewrite`."""
+    """An object with a report, such as the result of `rewrite`."""
 
     @property
     def report(self) -> Report:

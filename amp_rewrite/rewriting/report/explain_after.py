@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _NEW, _OLD = "*", " "
-"""What stands in front of a type variable that the pass has marked, and of another one."""
+"""The mark in front of a type variable that the pass has marked, and of another one."""
 
 
 def explain_after(

@@ -1,4 +1,4 @@
-"""What a report says of nodes, casts, weights and the whole: frozen records (formats.md)."""
+"""The records of a report on nodes, casts, weights and the whole: frozen (formats.md)."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class StoredRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class WeightsRecord(Record):
-    """What became of the float32 constants.
+    """The outcome for the float32 constants.
 
     Attributes:
         converted: How many are low for what computes low.

@@ -1,4 +1,4 @@
-"""What a rewrite leaves undone: rules about nodes that match nothing, what `strict` refuses."""
+"""Shortcomings of a rewrite: rules about nodes that match nothing, what `strict` refuses."""
 
 from __future__ import annotations
 

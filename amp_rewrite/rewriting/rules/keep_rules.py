@@ -97,13 +97,13 @@ class RuleNode:
 
     @property
     def inputs(self) -> tuple[RuleValue | None, ...]:
-        """What it reads, by input of the operator; None for one that is left out."""
+        """The values that it reads, by input of the operator; None for one that is left out."""
         read = self._graph.flat.inputs_of(self._number)
         return tuple(None if v == ABSENT else RuleValue(self._graph, v) for v in read)
 
     @property
     def outputs(self) -> tuple[RuleValue, ...]:
-        """What it writes, without outputs that are left out."""
+        """The values that it writes, without outputs that are left out."""
         written = self._graph.flat.outputs_of(self._number)
         return tuple(RuleValue(self._graph, v) for v in written if v != ABSENT)
 
@@ -136,7 +136,7 @@ class KeepRule(Protocol):
 
 
 Rule = KeepRule | PaintPass
-"""What `rules` may have."""
+"""The types of `rules`."""
 
 _KEEPING = frozenset({Stage.GIVEN, Stage.KEEPING})
 

@@ -38,7 +38,7 @@ _TINY = 1e-15
 def rounding_errors(
     model: Source, data: Data, precision: str = "float16", *, draws: int = DRAWS
 ) -> Mapping[str, float]:
-    """Estimate what rounding each value alone to a low type brings at the outputs.
+    """Estimate what rounding each value alone to a 16-bit type brings at the outputs.
 
     Args:
         model: A float32 model: a path, an onnx_ir model or a ModelProto; never modified.

@@ -1,4 +1,4 @@
-"""What kind of number an operator makes of those that it reads: one rule for each way to compute.
+"""The kind of number that an operator makes of its operands: one rule for each way to compute.
 
 Counts stay counts where they are moved, added, scaled by constants or summed up. They end where
 they are divided by one another (a ratio), under a root or a logarithm (100,000 becomes 316 or
@@ -133,7 +133,7 @@ def _compressed(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _clipped(operands: Sequence[Operand]) -> Fact | None:
-    """What lies between bounds."""
+    """Values between bounds."""
     data = operands[0].fact
     return None if data is None else data.of_kind(data.kind)
 

@@ -1,4 +1,4 @@
-"""What kind of number a value holds, where that is not plain data."""
+"""The kind of number that a value holds, where that is not plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amp_rewrite.graph.flat import Array
 
 
 class Kind(IntEnum):
-    """What a number stands for; of several that are mixed, the largest kind is that of the result.
+    """The meaning of a number; of several that are mixed, the largest kind is that of the result.
 
     Plain data, such as what a layer computes, have no kind: their relative precision is what mixed
     precision gives up.
@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 
 class Fact(NamedTuple):
-    """What is known of a value.
+    """The facts about a value.
 
     Attributes:
         kind: What its numbers stand for.
@@ -82,7 +82,7 @@ class Operand(NamedTuple):
 
     @property
     def kind(self) -> Kind | None:
-        """What its numbers stand for."""
+        """The meaning of its numbers."""
         return None if self.fact is None else self.fact.kind
 
     @property

@@ -1,4 +1,4 @@
-"""What model-local functions make of counts, and which of their inputs they demand.
+"""How model-local functions change counts, and which of their inputs they demand.
 
 The body of a function is followed as a model is, once for each way of calling it.
 """

@@ -18,7 +18,7 @@ from amp_rewrite.graph.traits import Trait, has
 _TOPS = (255.0, 256.0, 127.5, 128.0, 65025.0, 65536.0)
 _MEANS = (100.0, 130.0)
 _DEVIATIONS = (55.0, 75.0)
-"""What bytes are divided by, and where the means and the deviations of images lie."""
+"""The divisors of bytes, and where the means and the deviations of images lie."""
 
 _STEPS, _MOST = 6, 16
 

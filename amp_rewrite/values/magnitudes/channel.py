@@ -33,7 +33,7 @@ numbers 6 deviations are as rare as products of 20 times both deviations."""
 
 
 class Channel(NamedTuple):
-    """What the elements of one channel are like.
+    """The distribution of one channel's elements.
 
     Attributes:
         mean: Their mean.

@@ -25,7 +25,7 @@ from amp_rewrite.values.magnitudes.long_rows import long_rows
 Given = Sequence[Estimate | None]
 
 _FREE = 1.0
-"""What the length of a free axis counts for: estimates are to fall short of the truth."""
+"""The assumed length of a free axis: estimates are to fall short of the truth."""
 
 _ONE_NUMBER = 2.0**-6
 """How wide an interval is, of its middle, in which every element is one number that was rounded."""
@@ -38,7 +38,7 @@ _ASTRAY = 4.0
 
 
 class Samples(Protocol):
-    """What rules ask of constants."""
+    """Questions of rules about constants."""
 
     def sample(self, value: int) -> Array | None:
         """Return elements of a constant; None for what is none."""

@@ -26,7 +26,7 @@ _MOST = 1 << 24
 """Elements of the longest weight that is read: a Fourier transform of 4,096 points, in 20 ms."""
 
 _LARGE = 256.0
-"""What no row may exceed in a weight that is left to a sample; 256 squared is just beyond float16.
+"""The bound of each row in a weight that is left to a sample; 256 squared is just beyond float16.
 """
 
 

@@ -33,7 +33,7 @@ _OF_BITS = 0.2
 
 
 class Facts(Protocol):
-    """What rules ask of the values that a node reads."""
+    """Questions of rules about the values that a node reads."""
 
     def estimate(self, value: int) -> Estimate | None:
         """Return what all elements of a value are like."""

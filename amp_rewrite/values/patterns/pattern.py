@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 Condition = Callable[[PlainView, int], bool]
-"""What is asked of a node, or of a value, beyond its place in the expression."""
+"""A condition on a node, or a value, beyond its place in the expression."""
 
 
 @dataclass(frozen=True, slots=True)

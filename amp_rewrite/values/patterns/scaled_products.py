@@ -10,7 +10,7 @@ from amp_rewrite.values.patterns.library import is_single
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 NAME = "ScaledMatMul"
-"""What tables of fusions call a product with such factors."""
+"""The name of a product with such factors in tables of fusions."""
 
 # What runtimes take into a product, and which of its operands may be the factor.
 _FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}

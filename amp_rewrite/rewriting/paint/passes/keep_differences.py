@@ -44,7 +44,7 @@ _STEPS = 12
 """Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
 
 _Squares = tuple[int, list[int]]
-"""What something is the square, or a sum of squares, of, and the nodes that make it of that."""
+"""The base of a square, or of a sum of squares, and the nodes that make it of that."""
 
 
 @keep(

@@ -1,4 +1,4 @@
-"""What a logarithm of small numbers reads stays float32 with it.
+"""The argument of a logarithm of small numbers stays float32 with it.
 
 A logarithm turns relative errors into absolute ones, however small its argument is. The low type
 spoils the argument in two ways. Small numbers lose their digits and vanish: in

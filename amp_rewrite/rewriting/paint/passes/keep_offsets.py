@@ -46,7 +46,7 @@ _MOST = 0.5
         "offset",
         phrase="it adds a number far larger than what varies",
         plain="adds a number far larger than what varies, which {precision} does not keep",
-        row="in front of an output or behind an input it adds a number far larger than what varies",
+        row="before an output or after an input it adds a number far larger than what varies",
         danger=True,
     ),
     Stage.GIVEN,

@@ -41,7 +41,7 @@ _STEEP = ("Div", "Reciprocal", "Log", "Sqrt", "Pow")
     Reason.LIKELY_OVERFLOW,
     Stage.GIVEN,
     55,
-    "gradients behind a small guard, and products that read them ([below](#training-steps))",
+    "gradients after a small guard, and products that read them ([below](#training-steps))",
     needs=Need.SAFETY | Need.RANGE,
 )
 def keep_steep_gradients(m: Match, _: Ask) -> Kept:

@@ -1,4 +1,4 @@
-"""What feeds a float32 operator that its target cannot build behind a Cast stays float32.
+"""Inputs of a float32 operator that its target cannot build after a Cast stay float32.
 
 TensorRT makes a loop of a recurrent operator. It moves a Cast of the sequence into the loop, past
 operators that only move elements, and then finds that the shapes do not fit.
@@ -20,9 +20,9 @@ from amp_rewrite.rewriting.paint.painting import PassReason
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",
-    phrase="target {target} cannot have a Cast behind it",
-    plain="feeds an operator that target {target} cannot build behind a Cast",
-    row="it feeds a float32 operator that the target cannot build behind a Cast",
+    phrase="target {target} cannot have a Cast after it",
+    plain="feeds an operator that target {target} cannot build after a Cast",
+    row="it feeds a float32 operator that the target cannot build after a Cast",
 )
 
 
@@ -31,7 +31,7 @@ NO_CAST_BEHIND = PassReason(
     NO_CAST_BEHIND,
     Stage.KEEPING,
     120,
-    "what feeds a float32 operator that the target cannot build behind a Cast: on TensorRT a "
+    "what feeds a float32 operator that the target cannot build after a Cast: on TensorRT a "
     "recurrent one, or Attention",
     needs=Need.NOTHING,
     overrules=True,
@@ -41,7 +41,7 @@ def keep_uncast(m: Match, ask: Ask) -> Kept:
     is_allow = ask.painting.is_allow
     for value, reader in reversed([*_fed_uncast(m, ask)]):  # the last one is told
         if not is_allow(reader):
-            detail = f"{m.graph.node_name(reader)} cannot be built behind a Cast"
+            detail = f"{m.graph.node_name(reader)} cannot be built after a Cast"
             yield Keep(detail, (), filter(is_allow, _makers(m, value)), reader)
 
 
