@@ -167,7 +167,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "global_variables_initializer": "nothing: a session begins with the model's weights",
         "placeholder": "inputs of the model, which TrainingSession.run is fed by name",
     }
-    """What TensorFlow and PyTorch have -> what to write here."""
+    """Names in TensorFlow and PyTorch -> the names here."""
 
     def __getattr__(name):
         if name not in _HOMES:

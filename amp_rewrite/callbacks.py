@@ -1,4 +1,4 @@
-"""What is called while `Trainer` trains: early stopping, checkpoints, logs, your own."""
+"""Callbacks of `Trainer`: early stopping, checkpoints, logs, your own."""
 
 from amp_rewrite.loop.ready_callbacks import Best, BestCheckpoint, CSVLogger, EarlyStopping, Watch
 from amp_rewrite.loop.run_with_callbacks import Callback, Run

@@ -94,7 +94,7 @@ def _refuse(argument: Mapping[str, object]) -> None:
                 f"{name} cannot be followed",
                 found=repr(value),
                 expected="the default",
-                remedy="op lists say what becomes low: rewrite(lists=...)",
+                remedy="op lists say what becomes 16-bit: rewrite(lists=...)",
             )
 
 

@@ -89,7 +89,7 @@ FLOAT64 = _dtype("float64", "double", TensorProto.DOUBLE, np.float64, "Fp64")
 
 Precision = Literal["float16", "bfloat16"]
 AnyPrecision = Literal["float16", "bfloat16", "float32"]
-"""What a model may be asked to compute in; float32 is what `widen` makes of a low one."""
+"""The precisions that a user may ask for; float32 is what `widen` makes of a low one."""
 PrecisionLike = (
     AnyPrecision
     | Literal["fp16", "half", "bf16", "fp32"]
@@ -97,10 +97,10 @@ PrecisionLike = (
     | np.dtype[Any]
     | TensorProto.DataType
 )
-"""What functions take for a precision: see `type_name`."""
+"""The values of a parameter `precision`: see `type_name`."""
 
 SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32"}
-"""What types are called for short -> their names here."""
+"""Short names of types -> their names here."""
 
 LOW: dict[str, DType] = {FLOAT16.name: FLOAT16, BFLOAT16.name: BFLOAT16}
 """The types that a rewrite can convert to, by name."""

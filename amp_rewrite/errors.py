@@ -265,7 +265,7 @@ class StepError(AmpError):
 
 
 class FeedError(AmpError):
-    """What is fed to a step does not fit its inputs."""
+    """The values fed to a step do not fit its inputs."""
 
 
 class FetchError(AmpError):

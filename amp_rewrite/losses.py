@@ -31,7 +31,7 @@ _ELSEWHERE = {
         ("kl_div", "KLDivLoss", "kl_divergence"), "softmax_cross_entropy(..., soft_labels=True)"
     ),
 }
-"""What PyTorch and Keras call a loss -> its name here."""
+"""The name of a loss in PyTorch and Keras -> its name here."""
 
 
 def __getattr__(name: str) -> Any:

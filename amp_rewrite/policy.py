@@ -13,7 +13,7 @@ _TYPES = (*LOW, FLOAT32.name, "float64")
 
 @dataclass(frozen=True)
 class Policy:
-    """What a model computes in.
+    """The types that a model computes in.
 
     Attributes:
         name: A type, for both; or "mixed_float16" or "mixed_bfloat16", with float32 variables.

@@ -23,14 +23,14 @@ DIRECTML = "DmlExecutionProvider"
 COREML = "CoreMLExecutionProvider"
 
 TENSORRT = "TensorRT"
-"""What the kernel table of TensorRT calls it: the library, which no provider has to run."""
+"""Its name in the kernel table of TensorRT: the library, which no provider has to run."""
 
 OPENVINO = "OpenVINO"
-"""What providers and the kernel table of OpenVINO call it: an engine of its own, beside ONNX
+"""Its name as a provider and in the kernel table of OpenVINO: an engine of its own, beside ONNX
 Runtime, which this package uses directly."""
 
 ARM64 = "cpu-arm64"
-"""What ONNX Runtime's CPU provider is called on an Arm processor, where it computes float16: its
+"""The name of ONNX Runtime's CPU provider on an Arm processor, where it computes float16: its
 kernels are others than on x86-64, and the processor may be emulated."""
 
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
@@ -52,7 +52,7 @@ DATA = _data()
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is known of a target.
+    """The facts about a target.
 
     Attributes:
         name: What options and errors call it.
@@ -122,7 +122,7 @@ class Target:
         if precision not in self.precisions:
             raise OptionError(
                 f"target {self.name} does not compute in {precision}",
-                expected=" or ".join(self.precisions) or "targets that compute in one low type",
+                expected=" or ".join(self.precisions) or "targets that compute in one 16-bit type",
                 remedy=f"use precision {self.precisions[0]}, or another target"
                 if self.precisions
                 else "name fewer targets",
@@ -255,7 +255,7 @@ def _one(name: str) -> Target:
 
 
 _ARM_NAMES = frozenset({"arm", "arm64", "aarch64", "armv8", "cpu-arm", "arm64-v8a"})
-"""What else Arm processors are called."""
+"""Other names of Arm processors."""
 
 
 def arm_hint(name: object) -> str | None:
@@ -284,7 +284,7 @@ _ALIASES = {
     "jsexecutionprovider": "webgpu",
     **{t.provider.lower(): t.name for t in TARGETS if t.provider not in (None, ARM64)},
 }
-"""What else targets are called, in small letters: short names, and their execution providers."""
+"""Other names of targets, in small letters: short names, and their execution providers."""
 
 _SEVERAL = {
     "gpu": "which? cuda for NVIDIA, directml for Windows, webgpu for browsers, coreml for Apple",
@@ -298,7 +298,7 @@ _SEVERAL = {
     "all": "name one target after another; `check --target all` was removed in 0.1.0",
     **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
 }
-"""What users say that means several targets, or is close to one -> which to choose from."""
+"""Words of users that mean several targets, or is close to one -> which to choose from."""
 
 
 def _named(name: str) -> str:

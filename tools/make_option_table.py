@@ -51,9 +51,8 @@ def _types_of(text: str) -> dict[str, str]:
     options = next(node for node in classes if node.name == "RewriteOptions")
     types: dict[str, str] = {}
     for line in options.body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.annotation, ast.Subscript):
-            declared: Any = line.annotation.slice
-            types[ast.unparse(line.target)] = ast.unparse(declared.elts[0])
+        if isinstance(line, ast.AnnAssign):
+            types[ast.unparse(line.target)] = ast.unparse(line.annotation)
     return types
 
 
@@ -82,7 +81,7 @@ def _flags(option: Declared) -> str:
     if option not in COMMAND_LINE:
         return ""
     name = option.name.replace("_", "-")
-    switch = f"`--{name}` / `--no-{name}`"
+    switch = f"`--{name}` / `--no-{name}`" if option.default else f"`--{name}`"
     if option.type is bool:
         return switch
     return f"{switch}, `{option.flag}`" if option.shown.names else f"`{option.flag}`"

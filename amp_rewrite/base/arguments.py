@@ -16,7 +16,7 @@ Raised = Callable[..., AmpError]
 """Makes the error about an argument: a class, or one with some of its facts."""
 
 _MOST_THREADS = 2**31 - 1
-"""What ONNX Runtime's option can hold."""
+"""The largest value of ONNX Runtime's option."""
 
 
 def number(

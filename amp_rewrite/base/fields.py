@@ -1,4 +1,4 @@
-"""What an object that was read from JSON must hold: which fields, and of which kind each is.
+"""The required fields of an object that was read from JSON, and the kind of each.
 
 A check takes what was found and its key, such as `states[2].shape`, and returns what does not fit,
 or None. Checks are made of others: a list of strings is `list_of(TEXT)`.

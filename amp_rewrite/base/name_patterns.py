@@ -17,9 +17,9 @@ from amp_rewrite.base.printable import shortened
 from amp_rewrite.errors import OptionError
 
 EXPRESSION = "re:"
-"""What a regular expression begins with."""
+"""The prefix of a regular expression."""
 
-REMEDY = "* stands for any text in a name, and re: begins a regular expression"
+REMEDY = "* is any text in a name, and re: begins a regular expression"
 
 _MOST = 3
 
@@ -55,7 +55,7 @@ class NamePattern:
                 where=where,
                 found=repr(shortened(text)),
                 expected=f"Python's syntax ({error})",
-                remedy="leave re: out for a pattern in which * stands for any text",
+                remedy="omit re: for a pattern in which * is any text",
             ) from error
 
     def matches(self, name: str) -> bool:

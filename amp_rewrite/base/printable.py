@@ -60,6 +60,13 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object
     return f"<table><caption>{title}</caption>{line(head, 'th')}{body}</table>"
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of texts, in columns as wide as their widest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
 def _spell_match(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
 

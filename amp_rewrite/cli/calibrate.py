@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
@@ -19,20 +18,20 @@ _SHOWN = 20
 
 @with_rewrite_options
 def calibrate(
-    model: Annotated[Path, Argument(help="The float32 ONNX model.")],
+    model: Path = argument("The float32 ONNX model."),
+    *,
     data: common.Data,
     output: common.ListFile,
     options: RewriteOptions,
-    margin: Annotated[
-        float, Option(help="Safety factor: values may be N times larger than measured.")
-    ] = MARGIN,
-    subnormal_share: Annotated[
-        float, Option(help="Largest share of a value's magnitude that may be subnormal.")
-    ] = SUBNORMAL_SHARE,
+    margin: float = option(MARGIN, "Safety factor: values may be N times larger than measured."),
+    subnormal_share: float = option(
+        SUBNORMAL_SHARE, "Largest share of a value's magnitude that may be subnormal."
+    ),
     quiet: common.Quiet = False,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
     common.check_files([model], data, output=output)
+    common.announce_time([model], data, quiet=quiet)
     with progress_bar("calibrating", quiet=quiet) as progress:
         calibration = run(
             model,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import CHECKING, Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
@@ -26,40 +25,27 @@ from amp_rewrite.targets import provider_named
 
 @with_rewrite_options
 def check(
-    models: Annotated[
-        list[Path],
-        Argument(help="ONNX models."),
-    ],
+    models: list[Path] = argument("ONNX models."),
+    *,
     options: RewriteOptions,
-    data: Annotated[
-        list[Path] | None,
-        Option(
-            help=f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
-            "stress inputs."
-        ),
-    ] = None,
+    data: list[Path] | None = option(
+        None,
+        f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
+        "stress inputs.",
+    ),
     original: common.Original = None,
-    run: Annotated[
-        bool, Option("--run/--no-run", help="Run the model; --no-run applies rules only.")
-    ] = True,
-    stress: Annotated[
-        bool | None,
-        Option(
-            "--stress/--no-stress",
-            group=CHECKING,
-            help="Also run stress inputs. Default: without --data.",
-        ),
-    ] = None,
+    run: bool = option(True, "Run the model; --no-run applies rules only."),
+    stress: bool | None = option(
+        None, "Also run stress inputs. Default: without --data.", group=CHECKING
+    ),
     provider: common.RunOn = None,
     report: common.ReportFile = None,
-    format_: Annotated[
-        common.Format | None,
-        Option("--format", help="For CI: text, json, or github (annotations)."),
-    ] = None,
-    summary: Annotated[
-        Path | None,
-        Option(help="For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."),
-    ] = None,
+    format_: common.Format | None = option(
+        None, "For CI: text, json, or github (annotations).", "--format"
+    ),
+    summary: Path | None = option(
+        None, "For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."
+    ),
     quiet: common.Quiet = False,
 ) -> None:
     """Check whether a 16-bit model is numerically safe.
@@ -88,6 +74,7 @@ def check(
         remedy = "omit --data, --original, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
     common.check_files(models, data, report=report)
+    common.announce_time(models, data, runs=run, quiet=quiet)
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.oplists import list_check
 
 
 def check_lists(
-    files: Annotated[
-        list[str] | None,
-        Argument(help="Op list files, built-in names or models. Default: all built-in lists."),
-    ] = None,
-    model: Annotated[
-        list[Path] | None,
-        Option(help="A model whose operators must be on the lists."),
-    ] = None,
+    files: list[str] | None = argument(
+        "Op list files, built-in names or models. Default: all built-in lists.", None
+    ),
+    model: list[Path] | None = option(None, "A model whose operators must be on the lists."),
     format_: common.Formatted = common.Format.TEXT,
 ) -> None:
     """Check op lists against ONNX schemas and kernel tables, and models against op lists."""

@@ -37,7 +37,6 @@ COMMANDS: Mapping[str, str] = {
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",
     "doctor": "Train STEP until a value is not finite; name its source, and values that underflow.",
-    "inject": "Add loss scaling to a training graph: scaled gradients, conditional updates.",
     "demo": "Build a small image classifier, convert it, and compare it with float32.",
 }
 """Name -> the first line of the command's docstring, which the list of commands shows.
@@ -52,7 +51,7 @@ _WIDTH = 140
 """Columns that a help takes at most; it takes as many as the terminal has."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
-"""What all commands have in common."""
+"""The settings of all commands."""
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "convert": (
@@ -109,13 +108,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "  --eval digits_test.npz --checkpoint last.safetensors",
     ),
     "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
-    "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),
     "demo": ("amp-rewrite demo", "amp-rewrite demo --folder demo --precision bfloat16"),
 }
 """Command -> lines to type. The tests run them one after the other, in this order."""
 
 FIRST = ("amp-rewrite demo", "amp-rewrite convert model.onnx -o model.fp16.onnx")
-"""What the list of commands ends with."""
+"""The examples at the end of the list of commands."""
 
 ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
 """Command elsewhere -> the command that does the same."""

@@ -1,4 +1,4 @@
-"""What the commands share: consoles, exit statuses and the options of a rewrite."""
+"""Parts that all commands share: consoles, exit statuses and the options of a rewrite."""
 
 from __future__ import annotations
 
@@ -113,9 +113,11 @@ def seconds(text: str) -> float:
 
 FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
-"""What `--data` takes, in every command that reads batches."""
+"""The values of `--data`, in every command that reads batches."""
 
-Data = Annotated[list[Path], Option(help=DATA_KINDS.capitalize())]
+DATA_HELP = DATA_KINDS.capitalize()
+
+Data = Annotated[list[Path], Option(help=DATA_HELP)]
 ListFile = Annotated[
     Path, Option("--output", "-o", help="The op list to write, for convert --lists.")
 ]
@@ -237,6 +239,43 @@ def _files_of(data: Iterable[Path]) -> list[str]:
     from amp_rewrite.numerics.inputs.batches import check_data  # most conversions have none
 
     return [str(file) for source in data for file in check_data(source)]
+
+
+_LONG = 10.0
+"""Seconds from which on a command says first that it takes time."""
+
+_WRITING, _RUNNING, _BATCH = 2e-9, 3e-8, 1e-8
+"""About how many seconds a byte of a model takes to write, to verify, and on each batch."""
+
+
+def announce_time(
+    models: Iterable[Path],
+    data: Iterable[Path] | None = None,
+    *,
+    quiet: bool,
+    runs: bool = True,
+    budget: str | None = None,
+) -> None:
+    """Say that a command takes more than ten seconds, where the sizes of its files tell so.
+
+    Args:
+        models: The models that are read.
+        data: The data that they run on, if they run.
+        quiet: Say nothing.
+        runs: Whether the models run.
+        budget: What limits the time.
+    """
+    files = [file for model in models for file in (model, *model.parent.glob(f"{model.name}*data"))]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    batches = len(_files_of(data or ())) if runs else 0
+    seconds = size * (_WRITING + (_RUNNING + batches * _BATCH if runs else 0.0))
+    if seconds < _LONG or quiet:
+        return
+    from amp_rewrite.base.printable import counted, in_bytes
+
+    on = f" on {counted(batches, 'batch').replace('batchs', 'batches')}" if batches else ""
+    limit = f"; at most {budget} (--budget)" if budget and runs else ""
+    error_console().print(f"More than ten seconds for {in_bytes(size)} of model{on}{limit}")
 
 
 def in_folder(output: Path, name: str) -> Path:

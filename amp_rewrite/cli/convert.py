@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
-from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
+from amp_rewrite.cli.folder import by_model, finish_folder, refuse_for_folder
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
@@ -44,51 +44,38 @@ _STEPS = 3
 @with_rewrite_options
 def convert(
     model: common.FileOrFolder,
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", help="The file to write."),
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        Option(help="Calibrate, verify and, if needed, tune on these data: " + common.DATA_KINDS),
-    ] = None,
+    output: Path | None = option(None, "The file to write.", "-o"),
+    data: list[Path] | None = option(
+        None,
+        "Calibrate, verify and, if needed, tune on these data: "
+        f"{common.DATA_KINDS} For a folder: MODEL=DATA.",
+    ),
     rtol: common.Rtol = None,
     *,
     options: RewriteOptions,
     budget: common.Budget = None,
     verify: common.Verify = False,
-    stress: Annotated[
-        bool | None,
-        Option(
-            "--stress/--no-stress",
-            group=CHECKING,
-            help="Also verify on stress inputs. Default: with --strict.",
-        ),
-    ] = None,
+    stress: bool | None = option(
+        None,
+        "Also verify on stress inputs. Default: with --strict.",
+        group=CHECKING,
+    ),
     provider: common.RunOn = None,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
-    annotate: Annotated[
-        bool,
-        Option(
-            "--annotate",
-            group=OUTPUT,
-            help="Add type and reason to every node of the result, for viewers such as Netron.",
-        ),
-    ] = False,
+    annotate: bool = option(
+        False,
+        "Add type and reason to every node of the result, for viewers such as Netron.",
+        group=OUTPUT,
+    ),
     opset: common.Opset = common.AUTO,
-    replace: Annotated[
-        bool,
-        Option(
-            "--replace",
-            group=OUTPUT,
-            help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", group=OUTPUT, help="Print what would change; write no model.")
-    ] = False,
+    replace: bool = option(
+        False,
+        "For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
+        group=OUTPUT,
+    ),
+    dry_run: bool = option(False, "Print what would change; write no model.", group=OUTPUT),
     verbose: common.Verbose = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -102,12 +89,12 @@ def convert(
     """
     output = _output(model, output, options, dry_run=dry_run, replaces=replace)
     of_one_model = {
-        "--data": data,
         "--provider": provider,
         "--html": html,
         "--budget": budget,
     }
     of_verdict = {
+        "--data": data,
         "--rtol": rtol,
         "--verify": verify,
         "--stress": stress,
@@ -123,6 +110,7 @@ def convert(
             convert_folder,  # a model needs nothing of it
         )
 
+        common.announce_time(model.rglob("*.onnx"), runs=bool(data or verify), quiet=quiet)
         with progress_bar("rewriting", quiet=quiet) as progress:
             of_folder = convert_folder(
                 model,
@@ -135,6 +123,8 @@ def convert(
                 annotate=annotate,
                 opset=opset,
                 replace_forms=replace,
+                data=by_model(data or ()),
+                estimate=common.rounding_errors,
                 progress=progress,
             )
         common.say_cpu(options.target, common.console(quiet=quiet))
@@ -157,6 +147,7 @@ def convert(
         opset=opset,
         provider=None if provider is None else provider_named(provider),
     )
+    common.announce_time([model], data, runs=asked.converts, quiet=quiet, budget=budget or "10m")
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
         is_read = html is not None or report is not None or not quiet

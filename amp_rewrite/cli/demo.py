@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from amp_rewrite.cli import common
-from amp_rewrite.cli.inputs import table_of
-from amp_rewrite.cli.parameters import Option
+from amp_rewrite.cli.command_table import command
+from amp_rewrite.cli.parameters import option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
-from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
-from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.compare.verify_report import print_verify
-from amp_rewrite.numerics.inputs.batches import npz_bytes
-from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.explain import explain
-from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.rewrite_report import print_report
-from amp_rewrite.rewriting.report.write_text import write_bytes
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""
@@ -46,10 +39,9 @@ _IR_VERSION = 8
 
 @with_rewrite_options
 def demo(
-    folder: Annotated[
-        Path | None,
-        Option(help="Folder for the models and the data. Default: a new temporary folder."),
-    ] = None,
+    folder: Path | None = option(
+        None, "Folder for the models and the data. Default: a new temporary folder."
+    ),
     *,
     options: RewriteOptions,
 ) -> None:
@@ -67,45 +59,28 @@ def demo(
 
 
 def _run_commands(folder: Path, options: RewriteOptions) -> None:
-    """Run the commands of the demo in a folder."""
+    """Make a model and run the commands of the demo on it."""
     out = common.console()
-    before, after = folder / "demo.onnx", folder / f"demo.{options.precision}.onnx"
-    data = folder / "demo.npz"
-    onnx.save(demo_model(), before)
-    out.print(f"made {before}: a small image classifier in float32")
-    out.print()
-
-    out.print(f"$ amp-rewrite convert {before.name} -o {after.name}")
-    result = rewrite(before, options)
-    result.save(after)
-    sizes = before.stat().st_size, after.stat().st_size
-    print_report(result.report, out, Sizes(*sizes, exact=True), verbose=False)
-    out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
-    out.print()
-
-    out.print(f"$ amp-rewrite explain {before.name} {' '.join(EXPLAINED)}")
-    for node in EXPLAINED:
-        out.print_lines(explain(result, node))
-
-    out.print()
+    model, data = str(folder / "demo.onnx"), str(folder / "demo.npz")
+    converted = str(folder / f"demo.{options.precision}.onnx")
+    chosen = [word for words in option_words(options) for word in words]
+    onnx.save(demo_model(), model)
+    out.print(f"made {model}: a small image classifier in float32")
+    target = ["--target", options.target] if options.target else []
     try:
-        out.print(f"$ amp-rewrite inputs {before.name} -o {data.name}")
-        inputs = make_inputs(before)
-        write_bytes(data, npz_bytes(inputs.batches[0]))
-        out.print(table_of(inputs))
-        out.print()
-        out.print(f"$ amp-rewrite verify {before.name} {after.name} --data {data.name} --stress")
-        print_verify(verify(before, after, data, stress=True, target=options.target), out)
+        for name, *words in (
+            ["convert", model, "-o", converted, *chosen],
+            ["explain", model, *EXPLAINED, *chosen],
+            ["inputs", model, "-o", data],
+            ["verify", model, converted, "--data", data, "--stress", *target],
+        ):
+            out.print()
+            out.print(f"$ {shlex.join(['amp-rewrite', name, *words])}")
+            command(name).main(words, standalone_mode=False)
     except RuntimeMissingError as error:
         out.print(f"skipped: {error}")
     out.print()
     out.print(f"The models and the data are in {folder.resolve()}")
-    out.print_lines(
-        "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx\n"
-        "      amp-rewrite explain YOUR_MODEL.onnx NODE         why a node has its type\n"
-        "      amp-rewrite inputs YOUR_MODEL.onnx -o inputs.npz  to be changed into real ones\n"
-        "      amp-rewrite verify YOUR_MODEL.onnx YOUR_MODEL.fp16.onnx --data inputs.npz",
-    )
 
 
 class _Builder:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, Argument, Option
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
 from amp_rewrite.loop.doctor import doctor as examine
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
@@ -18,37 +17,21 @@ from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
 
 
 def doctor(
-    step: Annotated[Path, Argument(help="The step from `amp-rewrite train-step`.")],
-    data: Annotated[Path, Option(help="The training data, as for train.")],
-    batch: Annotated[int, Option(help="Batch size.")] = 32,
-    steps: Annotated[
-        int, Option(help="Steps to run; the last one is examined if all values are finite.")
-    ] = 20,
-    skips: Annotated[int, Option(help="Stop after N skipped updates in a row.")] = 5,
-    checkpoint: Annotated[
-        Path | None, Option(group=TRAINING, help="Start from this checkpoint.")
-    ] = None,
-    seed: Annotated[
-        int, Option(group=CHECKING, help="Seed of the order of examples, as in train.")
-    ] = 0,
-    shuffle: Annotated[
-        bool, Option("--shuffle/--no-shuffle", group=ADVANCED, help="Shuffle the examples.")
-    ] = True,
-    provider: Annotated[
-        list[str] | None,
-        Option(
-            help="Execution provider, or a target's name.",
-        ),
-    ] = None,
-    emulate: Annotated[
-        bool | None,
-        Option(
-            "--emulate/--no-emulate",
-            group=ADVANCED,
-            help="Emulate 16-bit rounding during training. Default: without --provider.",
-        ),
-    ] = None,
-    top: Annotated[int, Option(help="Layers to print.", min=0)] = 10,
+    step: Path = argument("The step from `amp-rewrite train-step`."),
+    data: Path = option(..., "The training data, as for train."),
+    batch: int = option(32, "Batch size."),
+    steps: int = option(20, "Steps to run; the last one is examined if all values are finite."),
+    skips: int = option(5, "Stop after N skipped updates in a row."),
+    checkpoint: Path | None = option(None, "Start from this checkpoint.", group=TRAINING),
+    seed: int = option(0, "Seed of the order of examples, as in train.", group=CHECKING),
+    shuffle: bool = option(True, "Shuffle the examples.", group=ADVANCED),
+    provider: list[str] | None = option(None, "Execution provider, or a target's name."),
+    emulate: bool | None = option(
+        None,
+        "Emulate 16-bit rounding during training. Default: without --provider.",
+        group=ADVANCED,
+    ),
+    top: int = option(10, "Layers to print.", min=0),
     report: common.ReportFile = None,
     quiet: common.Quiet = False,
 ) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
@@ -19,15 +18,14 @@ from amp_rewrite.rewriting.report.explain_after import explain_after
 
 @with_rewrite_options
 def explain(
-    model: Annotated[Path, Argument(help="The ONNX model, before rewriting.")],
-    nodes: Annotated[
-        list[str] | None, Argument(help="Node names. Default: every node that stays float32.")
-    ] = None,
+    model: Path = argument("The ONNX model, before rewriting."),
+    nodes: list[str] | None = argument(
+        "Names of nodes, modules (encoder.layers.0) or values. Default: all nodes.", None
+    ),
     *,
-    after: Annotated[
-        str | None,
-        Option(help="Print the painting as it is after a pass, such as spread-deny."),
-    ] = None,
+    after: str | None = option(
+        None, "Print the painting as it is after a pass, such as spread-deny."
+    ),
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
@@ -44,4 +42,4 @@ def explain(
         return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
-        out.print_lines(explain_node(report, name))
+        out.print_lines(explain_node(result, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,22 @@ def refuse_for_folder(
             )
     if report is not None and report.resolve().is_relative_to(folder.resolve()):
         raise OptionError("the report would lie in the folder that is read", where=report)
+
+
+def by_model(data: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return the data of models by their names, from words such as "encoder=samples/".
+
+    Raises:
+        OptionError: A word names no model.
+    """
+    named: dict[str, list[Path]] = {}
+    for word in map(str, data):
+        name, is_named, path = word.partition("=")
+        if not is_named:
+            remedy = f"write --data MODEL={word}, with the name of a model in the folder"
+            raise OptionError("--data of a folder says of no model", found=word, remedy=remedy)
+        named.setdefault(name, []).append(Path(path))
+    return named
 
 
 def _next(done: FolderReport) -> Iterator[str]:

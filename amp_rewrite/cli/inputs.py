@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -12,7 +12,7 @@ from rich.table import Table
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.made_up_inputs import MadeUpInputs, make_inputs
 from amp_rewrite.numerics.inputs.batches import npz_bytes
@@ -25,24 +25,15 @@ _FEW = 4
 
 
 def inputs(
-    model: Annotated[Path, Argument(help="ONNX model.")],
-    output: Annotated[
-        Path,
-        Option(
-            "--output",
-            "-o",
-            help="Where to write: NAME.npz (one batch), or a folder of .npz files.",
-        ),
-    ],
-    batches: Annotated[
-        int | None,
-        Option(min=1, help=f"Number of batches. Default: {_FEW} in a folder, else 1."),
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Seed of the random numbers.")] = 0,
-    input_range: Annotated[
-        list[str] | None,
-        Option(help="NAME=LOW:HIGH: the range of an input's values."),
-    ] = None,
+    model: Path = argument("ONNX model."),
+    output: Path = option(
+        ..., "Where to write: NAME.npz (one batch), or a folder of .npz files.", "-o"
+    ),
+    batches: int | None = option(
+        None, f"Number of batches. Default: {_FEW} in a folder, else 1.", min=1
+    ),
+    seed: int = option(0, "Seed of the random numbers.", min=0),
+    input_range: list[str] | None = option(None, "NAME=LOW:HIGH: the range of an input's values."),
     quiet: common.Quiet = False,
 ) -> None:
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
@@ -107,7 +98,7 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
 
 def table_of(made_up: MadeUpInputs) -> Table:
     """Return what the first batch holds, an input a row."""
-    table = Table("input", "taken for", "type", "shape", "values", box=None, pad_edge=False)
+    table = Table("input", "read as", "type", "shape", "values", box=None, pad_edge=False)
     for name, array in made_up.batches[0].items():
         role = made_up.roles[name].role
         table.add_row(printable(name), str(role), str(array.dtype), _shape(array), _values(array))

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import click
 
@@ -31,7 +31,7 @@ from amp_rewrite.cli.common import (
     in_flags,
 )
 from amp_rewrite.cli.own_process import run_apart
-from amp_rewrite.cli.parameters import Option, command_of
+from amp_rewrite.cli.parameters import command_of, option
 from amp_rewrite.errors import AmpError, OptionError, SaveError, StrictError, UnloadableError
 
 _IMPORTS = "<frozen importlib._bootstrap>"
@@ -53,10 +53,8 @@ def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 def _options(
-    debug: Annotated[bool, Option("--debug", help="Show tracebacks of errors.")] = False,
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    debug: bool = option(False, "Show tracebacks of errors."),
+    version: bool = option(False, "Show the version.", callback=_version, is_eager=True),
 ) -> None:
     """Automatic mixed precision for ONNX, as a compiler pass."""
     del debug, version  # --debug is read from the arguments, for it matters outside of click too

@@ -36,7 +36,7 @@ _WINDOWS_FAULT = 0xC0000000
 """From here on the exit status of a process on Windows is a fault."""
 
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
-"""What ends the process that waits, and is for the one that works."""
+"""Signals that end the process that waits, and is for the one that works."""
 
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux's prctl."""

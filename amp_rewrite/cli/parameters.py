@@ -21,42 +21,59 @@ GROUPS = (MAIN, TYPES, RULES, CHECKING, OUTPUT, TRAINING, ADVANCED)
 
 
 class Argument:
-    """A word of the command line that has no flag: `model: Annotated[Path, Argument(help=...)]`."""
+    """A word of the command line that has no flag: its help, and its value if it is left out."""
 
-    def __init__(self, *, help: str) -> None:  # noqa: A002 as click calls it
-        """Take the sentence that the help shows."""
-        self.help = help
+    def __init__(self, help: str, default: Any = ...) -> None:  # noqa: A002 as click calls it
+        """Take the sentence that the help shows; without a default value it is needed."""
+        self.help, self.default = help, default
 
 
 class Option:
-    """A flag: `output: Annotated[Path, Option("--output", "-o", help=...)]`.
+    """A flag, `--its-name`; of a bool that may be on by default `--its-name/--no-its-name`, too.
 
-    Without a name it is `--its-name`, and for a bool `--its-name/--no-its-name`.
+    Attributes:
+        default: Its value if it is left out; `...` if it is needed.
+        help: The sentence that the help shows.
+        names: Other flags than its name; "--a/--no-a" is a switch with two.
+        group: The part of the help where it stands, if that has parts.
+        min: The smallest number.
+        choices: Values that a shell offers.
+        callback: Called with click's context, the parameter and the value.
+        is_eager: Whether it counts before other options.
     """
 
     def __init__(
         self,
         *names: str,
         help: str,  # noqa: A002 as click calls it
+        default: Any = ...,
         group: str = MAIN,
         min: int | None = None,  # noqa: A002
         choices: Iterable[str] = (),
         callback: Callable[..., Any] | None = None,
         is_eager: bool = False,
     ) -> None:
-        """Take the flags, and what click makes of them.
+        """Take the attributes."""
+        self.names, self.help, self.default, self.group = names, help, default, group
+        self.choices, self.min = tuple(choices), min
+        self.callback, self.is_eager = callback, is_eager
 
-        Args:
-            names: The flags; "--a/--no-a" is a switch with two.
-            help: The sentence that the help shows.
-            group: The part of the help where it stands, if that has parts.
-            min: The smallest number.
-            choices: What a shell is offered as the value.
-            callback: Called with click's context, the parameter and the value.
-            is_eager: Whether it counts before other options.
-        """
-        self.names, self.help, self.group, self.min = names, help, group, min
-        self.choices, self.callback, self.is_eager = tuple(choices), callback, is_eager
+
+def option(default: Any, help: str, *names: str, **settings: Any) -> Any:  # noqa: A002
+    """Declare an option of a command, as the default value of its parameter.
+
+    Args:
+        default: Its value if it is left out; `...` if it is needed.
+        help: The sentence that the help shows.
+        names: Other flags, as for `Option`.
+        settings: The other settings of `Option`.
+    """
+    return Option(*names, help=help, default=default, **settings)
+
+
+def argument(help: str, default: Any = ...) -> Any:  # noqa: A002 as click calls it
+    """Declare an argument of a command, as the default value of its parameter."""
+    return Argument(help, default)
 
 
 class _ShownArgument(click.Argument):
@@ -96,9 +113,13 @@ def parameters_of(function: Function) -> list[click.Parameter]:
 
 
 def _parameter(own: inspect.Parameter) -> click.Parameter:
-    annotation, declared = get_args(own.annotation)
-    is_needed = own.default is inspect.Parameter.empty
-    default = None if is_needed else own.default
+    annotation, declared, default = own.annotation, own.default, own.default
+    if isinstance(declared, Argument | Option):
+        default = declared.default
+    else:  # Annotated, with an option that several commands have
+        annotation, declared = get_args(annotation)
+    is_needed = default in (inspect.Parameter.empty, ...)
+    default = None if is_needed else default
     type_, several = _type_of(annotation)
     settings: dict[str, Any] = {"type": _checked_type(type_, declared), "required": is_needed}
     if several:
@@ -118,7 +139,10 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     if declared.callback is not None:
         settings["callback"] = declared.callback
     return GroupedOption(
-        [own.name, *(declared.names or _flags(own.name, type_))],
+        [
+            own.name,
+            *_flags(own.name, declared.names, is_switch=type_ is bool and default is not False),
+        ],
         help=sentence,
         group=declared.group,
         show_default=True,
@@ -160,9 +184,12 @@ def _checked_type(type_: type, declared: Argument | Option) -> click.ParamType |
     return type_
 
 
-def _flags(name: str, type_: type) -> tuple[str, ...]:
+def _flags(name: str, names: tuple[str, ...], *, is_switch: bool) -> tuple[str, ...]:
+    """Return the flags of an option: those given, and its own name if none of them is long."""
+    if any(given.startswith("--") for given in names):
+        return names
     words = name.strip("_").replace("_", "-")
-    return (f"--{words}/--no-{words}",) if type_ is bool else (f"--{words}",)
+    return (f"--{words}/--no-{words}" if is_switch else f"--{words}", *names)
 
 
 def _completing(choices: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], Any]:

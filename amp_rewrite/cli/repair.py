@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import cast, get_args
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
@@ -23,36 +23,27 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options
 def repair(
-    model: Annotated[Path, Argument(help="ONNX model in 16 bits.")],
+    model: Path = argument("ONNX model in 16 bits."),
+    *,
     options: RewriteOptions,
-    output: Annotated[
-        Path,
-        Option("--output", "-o", help="The file to write."),
-    ],
-    data: Annotated[
-        list[Path] | None,
-        Option(
-            help="Raise what overflows on these data, verify, and raise more until the model "
-            f"passes: {common.DATA_KINDS}"
-        ),
-    ] = None,
+    output: Path = option(..., "The file to write.", "-o"),
+    data: list[Path] | None = option(
+        None,
+        "Raise what overflows on these data, verify, and raise more until the model "
+        f"passes: {common.DATA_KINDS}",
+    ),
     original: common.Original = None,
-    keep_io: Annotated[
-        str,
-        Option(
-            help="Types of inputs and outputs. given: unchanged; float32: 16-bit ones become "
-            "float32.",
-            choices=get_args(KeepIO),
-        ),
-    ] = "given",
-    weights: Annotated[
-        str,
-        Option(
-            help="Weights of raised nodes. cast: keep the 16-bit weights and add Casts; convert: "
-            "store them as float32.",
-            choices=get_args(Weights),
-        ),
-    ] = "cast",
+    keep_io: str = option(
+        "given",
+        "Types of inputs and outputs. given: unchanged; float32: 16-bit ones become float32.",
+        choices=get_args(KeepIO),
+    ),
+    weights: str = option(
+        "cast",
+        "Weights of raised nodes. cast: keep the 16-bit weights and add Casts; convert:"
+        " store them as float32.",
+        choices=get_args(Weights),
+    ),
     rtol: common.Rtol = None,
     budget: common.Budget = None,
     verify: common.Verify = False,
@@ -72,6 +63,8 @@ def repair(
     common.refuse_unused(unused, "verification", "--data or --verify", is_there=is_verified)
     output = common.in_folder(output, model.name)
     common.check_files([model], data, output=output, report=report)
+    runs = bool(is_verified)
+    common.announce_time([model], data, runs=runs, quiet=quiet, budget=budget or "10m")
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.cli.parameters import Option
+from amp_rewrite.cli.parameters import option as declare
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Declared, RewriteOptions
 
 _PARAMETER = "options"
@@ -59,14 +59,12 @@ def _parameters(option: Declared) -> Iterator[inspect.Parameter]:
     shown, names = option.shown, option.shown.names
     if names is not None or not option.is_repeated:
         type_ = str | None if option.default is None else type(option.default)
-        own = Option(help=shown.help, group=shown.group, choices=option.choices)
-        yield inspect.Parameter(
-            option.name, _KIND, default=option.default, annotation=Annotated[type_, own]
-        )
+        own = declare(option.default, shown.help, group=shown.group, choices=option.choices)
+        yield inspect.Parameter(option.name, _KIND, default=own, annotation=type_)
     if option.is_repeated:
-        own = Option(option.flag, help=names or shown.help, group=shown.group)
-        several = Annotated[list[str] | None, own]
-        yield inspect.Parameter(_names_parameter(option), _KIND, default=None, annotation=several)
+        own = declare(None, names or shown.help, option.flag, group=shown.group)
+        name, several = _names_parameter(option), list[str] | None
+        yield inspect.Parameter(name, _KIND, default=own, annotation=several)
 
 
 def _names_parameter(option: Declared) -> str:

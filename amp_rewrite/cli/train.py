@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, Argument, Option
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, argument, option
 from amp_rewrite.distributed import Shards, started
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
@@ -28,77 +27,48 @@ from amp_rewrite.training.data.examples import Examples
 
 
 def train(
-    step: Annotated[Path, Argument(help="The step from `amp-rewrite train-step`.")],
-    data: Annotated[
-        Path,
-        Option(
-            help="Training data: .npz (one array per input, examples along the first axis) or CSV "
-            "(one column per input)."
-        ),
-    ],
-    epochs: Annotated[int, Option(help="Epochs in all.")] = 1,
-    batch: Annotated[int, Option(help="Batch size over all shards.")] = 32,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="The trained inference model to write.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        Option(
-            group=TRAINING, help="Save the training state here (safetensors) after every epoch."
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        int, Option(group=TRAINING, help="Also save every N steps (0 = off).")
-    ] = 0,
-    resume: Annotated[
-        bool, Option("--resume", group=TRAINING, help="Continue from --checkpoint, bit for bit.")
-    ] = False,
-    held_out: Annotated[
-        Path | None,
-        Option("--eval", group=CHECKING, help="Held-out data, evaluated after every epoch."),
-    ] = None,
-    metrics: Annotated[
-        Path | None, Option(group=OUTPUT, help="Write one row per step and evaluation here (.csv).")
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, Option(group=OUTPUT, help="Folder for TensorBoard: the scalars of steps.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None, Option(help="Learning rate. Default: the step's own.")
-    ] = None,
-    seed: Annotated[int, Option(help="Seed of the order of examples.")] = 0,
-    shuffle: Annotated[
-        bool,
-        Option(
-            "--shuffle/--no-shuffle", group=ADVANCED, help="Shuffle the examples in every epoch."
-        ),
-    ] = True,
-    provider: Annotated[
-        list[str] | None,
-        Option(help="Execution provider, or a target's name."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        Option(help="Target whose kernels --emulate emulates. Default: the provider's."),
-    ] = None,
-    threads: Annotated[
-        int,
-        Option(
-            group=ADVANCED, min=0, help="Threads per operator (0 = all cores, or a shard's share)."
-        ),
-    ] = 0,
-    shards: Annotated[
-        str | None,
-        Option(
-            group=ADVANCED,
-            help="mpi or torch: train in the processes started by mpiexec or torchrun; each takes "
-            "its part of every batch.",
-        ),
-    ] = None,
-    emulate: Annotated[
-        bool,
-        Option(group=ADVANCED, help="Emulate 16-bit rounding, which the CPU provider does not do."),
-    ] = False,
+    step: Path = argument("The step from `amp-rewrite train-step`."),
+    data: Path = option(
+        ...,
+        "Training data: .npz (one array per input, examples along the first axis) or "
+        "CSV (one column per input).",
+    ),
+    epochs: int = option(1, "Epochs in all."),
+    batch: int = option(32, "Batch size over all shards."),
+    output: Path | None = option(None, "The trained inference model to write.", "-o"),
+    checkpoint: Path | None = option(
+        None, "Save the training state here (safetensors) after every epoch.", group=TRAINING
+    ),
+    checkpoint_every: int = option(0, "Also save every N steps (0 = off).", group=TRAINING),
+    resume: bool = option(False, "Continue from --checkpoint, bit for bit.", group=TRAINING),
+    held_out: Path | None = option(
+        None, "Held-out data, evaluated after every epoch.", "--eval", group=CHECKING
+    ),
+    metrics: Path | None = option(
+        None, "Write one row per step and evaluation here (.csv).", group=OUTPUT
+    ),
+    tensorboard: Path | None = option(
+        None, "Folder for TensorBoard: the scalars of steps.", group=OUTPUT
+    ),
+    learning_rate: float | None = option(None, "Learning rate. Default: the step's own."),
+    seed: int = option(0, "Seed of the order of examples."),
+    shuffle: bool = option(True, "Shuffle the examples in every epoch.", group=ADVANCED),
+    provider: list[str] | None = option(None, "Execution provider, or a target's name."),
+    target: str | None = option(
+        None, "Target whose kernels --emulate emulates. Default: the provider's."
+    ),
+    threads: int = option(
+        0, "Threads per operator (0 = all cores, or a shard's share).", group=ADVANCED, min=0
+    ),
+    shards: str | None = option(
+        None,
+        "mpi or torch: train in the processes started by mpiexec or torchrun; each "
+        "takes its part of every batch.",
+        group=ADVANCED,
+    ),
+    emulate: bool = option(
+        False, "Emulate 16-bit rounding, which the CPU provider does not do.", group=ADVANCED
+    ),
     quiet: common.Quiet = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, Argument, Option
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
@@ -36,83 +35,57 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 @with_rewrite_options
 def train_step(
-    forward: Annotated[Path, Argument(help="The ONNX model to train.")],
-    output: Annotated[Path, Option("--output", "-o", help="The step to write.")],
-    loss: Annotated[
-        str,
-        Option(
-            help="Name of a loss in the model, or a loss to add: KIND:LOGITS:LABELS. Labels that "
-            f"the model lacks become an input. Kinds: {', '.join(KINDS)}."
-        ),
-    ],
-    loss_option: Annotated[
-        list[str] | None,
-        Option(
-            group=ADVANCED,
-            help="An argument of the loss, for example label-smoothing=0.1.",
-        ),
-    ] = None,
-    optimizer: Annotated[
-        str,
-        Option(help=f"One of {', '.join(NAMES)}.", choices=NAMES),
-    ] = "adam",
-    learning_rate: Annotated[
-        float | None, Option(help="Learning rate. Default: the optimizer's.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        Option(group=TRAINING, help="KEY=VALUE: an argument of the optimizer."),
-    ] = None,
-    accumulate: Annotated[
-        int,
-        Option(group=TRAINING, min=1, help="Accumulate the gradients of N batches for one update."),
-    ] = 1,
-    freeze: Annotated[
-        list[str] | None,
-        Option(group=TRAINING, help="Do not train weights of this pattern."),
-    ] = None,
-    unfreeze: Annotated[
-        list[str] | None,
-        Option(
-            group=TRAINING,
-            help="Train weights of this pattern although they look like constants (an attention "
-            "scale).",
-        ),
-    ] = None,
-    fetch: Annotated[
-        list[str] | None, Option(group=ADVANCED, help="Also output this value.")
-    ] = None,
-    seed: Annotated[int, Option(group=CHECKING, min=0, help="Seed of Dropout.")] = 0,
-    precision: Annotated[
-        str,
-        Option(help="Type of the forward and backward pass: float32, float16 or bfloat16."),
-    ] = FLOAT32.name,
+    forward: Path = argument("The ONNX model to train."),
+    output: Path = option(..., "The step to write.", "-o"),
+    loss: str = option(
+        ...,
+        "Name of a loss in the model, or a loss to add: KIND:LOGITS:LABELS. Labels that "
+        f"the model lacks become an input. Kinds: {', '.join(KINDS)}.",
+    ),
+    loss_option: list[str] | None = option(
+        None, "An argument of the loss, for example label-smoothing=0.1.", group=ADVANCED
+    ),
+    optimizer: str = option("adam", f"One of {', '.join(NAMES)}.", choices=NAMES),
+    learning_rate: float | None = option(None, "Learning rate. Default: the optimizer's."),
+    option: list[str] | None = option(
+        None, "KEY=VALUE: an argument of the optimizer.", group=TRAINING
+    ),
+    accumulate: int = option(
+        1, "Accumulate the gradients of N batches for one update.", group=TRAINING, min=1
+    ),
+    freeze: list[str] | None = option(
+        None, "Do not train weights of this pattern.", group=TRAINING
+    ),
+    unfreeze: list[str] | None = option(
+        None,
+        "Train weights of this pattern although they look like constants (an attention scale).",
+        group=TRAINING,
+    ),
+    fetch: list[str] | None = option(None, "Also output this value.", group=ADVANCED),
+    seed: int = option(0, "Seed of Dropout.", group=CHECKING, min=0),
+    precision: str = option(
+        FLOAT32.name, "Type of the forward and backward pass: float32, float16 or bfloat16."
+    ),
     *,
     options: RewriteOptions,
-    loss_scale: Annotated[
-        str | None,
-        Option(
-            group=TRAINING,
-            help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none.",
-        ),
-    ] = None,
-    loss_scale_option: Annotated[
-        list[str] | None,
-        Option(
-            group=TRAINING,
-            help="An argument of the dynamic loss scale, for example increment-period=500.",
-        ),
-    ] = None,
+    loss_scale: str | None = option(
+        None,
+        "dynamic, a number (fixed), or none. Default: dynamic for float16, else none.",
+        group=TRAINING,
+    ),
+    loss_scale_option: list[str] | None = option(
+        None,
+        "An argument of the dynamic loss scale, for example increment-period=500.",
+        group=TRAINING,
+    ),
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
-    cross_shard: Annotated[
-        str | None,
-        Option(
-            group=ADVANCED,
-            help="mean or sum: reduce gradients over shards, for train --shards. mean divides the "
-            "loss by the number of shards.",
-        ),
-    ] = None,
+    cross_shard: str | None = option(
+        None,
+        "mean or sum: reduce gradients over shards, for train --shards. mean divides "
+        "the loss by the number of shards.",
+        group=ADVANCED,
+    ),
     quiet: common.Quiet = False,
 ) -> None:
     """Build a training step for FORWARD: an ONNX model that any runtime can run."""

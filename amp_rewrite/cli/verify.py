@@ -3,79 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import CHECKING, Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
-    original: Annotated[Path, Argument(help="The float32 model.")],
-    rewritten: Annotated[Path, Argument(help="The converted model.")],
-    data: Annotated[
-        list[Path] | None,
-        Option(
-            help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs and stress inputs.",
-        ),
-    ] = None,
-    stress: Annotated[
-        bool | None,
-        Option(
-            "--stress/--no-stress",
-            group=CHECKING,
-            help="Also run stress inputs: late positions, masked rows, zeros, "
-            "images in bytes. Default: without --data.",
-        ),
-    ] = None,
-    stress_budget: Annotated[
-        str | None,
-        Option(
-            group=CHECKING,
-            help="Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, from "
-            "5 s to 60 s.",
-        ),
-    ] = None,
-    rtol: Annotated[
-        float | None,
-        Option(
-            help="The largest allowed error of every element, relative to the output's peak. "
-            "Default: 4.5 % of an output's spread, as a whole."
-        ),
-    ] = None,
-    atol: Annotated[
-        float | None,
-        Option(group=CHECKING, help="Absolute tolerance of every element, added to --rtol."),
-    ] = None,
-    seed: Annotated[int, Option(group=CHECKING, help="Seed of made-up inputs.")] = 0,
-    provider: Annotated[
-        str | None,
-        Option(
-            group=CHECKING,
-            help="Also run REWRITTEN on this execution provider (or the provider of this target), "
-            "and compare it with the emulation.",
-        ),
-    ] = None,
-    input_range: Annotated[
-        list[str] | None,
-        Option(
-            group=CHECKING,
-            help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        Option(
-            help="Target whose kernels are emulated. Default: the provider's target, else the "
-            f"target recorded in REWRITTEN, else {targets.DEFAULT}."
-        ),
-    ] = None,
+    original: Path = argument("The float32 model."),
+    rewritten: Path = argument("The converted model."),
+    data: list[Path] | None = option(
+        None, f"{common.DATA_HELP} Default: made-up inputs and stress inputs."
+    ),
+    stress: bool | None = option(
+        None,
+        "Also run stress inputs: late positions, masked rows, zeros, images in bytes. "
+        "Default: without --data.",
+        group=CHECKING,
+    ),
+    stress_budget: str | None = option(
+        None,
+        "Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, "
+        "from 5 s to 60 s.",
+        group=CHECKING,
+    ),
+    rtol: float | None = option(
+        None,
+        "The largest allowed error of every element, relative to the output's peak. "
+        "Default: 4.5 % of an output's spread, as a whole.",
+    ),
+    atol: float | None = option(
+        None, "Absolute tolerance of every element, added to --rtol.", group=CHECKING
+    ),
+    seed: int = option(0, "Seed of made-up inputs.", group=CHECKING),
+    provider: str | None = option(
+        None,
+        "Also run REWRITTEN on this execution provider (or the provider of this "
+        "target), and compare it with the emulation.",
+        group=CHECKING,
+    ),
+    input_range: list[str] | None = option(
+        None,
+        "NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
+        group=CHECKING,
+    ),
+    target: str | None = option(
+        None,
+        "Target whose kernels are emulated. Default: the provider's target, else the "
+        f"target recorded in REWRITTEN, else {targets.DEFAULT}.",
+    ),
     report: common.ReportFile = None,
     quiet: common.Quiet = False,
 ) -> None:
@@ -87,6 +69,7 @@ def verify(
     unused = {"--stress-budget": stress_budget}
     common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
     common.check_files([original, rewritten], data, report=report)
+    common.announce_time([original, rewritten], data, quiet=quiet)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:

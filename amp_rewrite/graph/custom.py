@@ -21,7 +21,7 @@ _FLOATS = frozenset(tensor(dtype.number) for dtype in (FLOAT32, FLOAT16, BFLOAT1
 
 
 class CustomOperator(NamedTuple):
-    """What a list says of an operator without a schema.
+    """A list's statements about an operator without a schema.
 
     Attributes:
         outputs: For each result the number of the input that it is like, or the number of an

@@ -27,7 +27,7 @@ from amp_rewrite.graph.traits import Trait, has, operator
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VertexKind:
-    """What the vertices of equal calls of one operator share, so that facts are computed once.
+    """Facts that the vertices of equal calls of an operator share, computed once.
 
     Attributes:
         operator: What is called.
@@ -53,7 +53,7 @@ class VertexKind:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """What equal calls of one operator share.
+    """Facts that equal calls of one operator share.
 
     Attributes:
         ports: The variables' names by port, float32 or not.

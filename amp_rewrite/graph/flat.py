@@ -30,7 +30,7 @@ from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ABSENT = -1
-"""What stands for an input that is left out, and for a producer where there is none."""
+"""The number of an input that is left out, and for a producer where there is none."""
 
 MAIN = 0
 """The number of the main graph among the graphs of a model."""
@@ -55,7 +55,7 @@ PLAIN: Mapping[int, str] = {
 
 
 class Operator(NamedTuple):
-    """What a node calls: an operator of a domain, or a model-local function."""
+    """The operator that a node calls: an operator of a domain, or a model-local function."""
 
     domain: str
     op_type: str

@@ -14,7 +14,7 @@ CHECK_KEY = "amp_rewrite.check"
 DROPOUT_KEY = "amp_rewrite.dropout"
 """On a node that stands for a Dropout: the name of the data that the Dropout read."""
 PRECISION_KEY = "amp_rewrite.precision"
-"""What a node computes in, for viewers."""
+"""The type that a node computes in, for viewers."""
 REASON_KEY = "amp_rewrite.reason"
 """Why, for viewers."""
 
@@ -22,7 +22,7 @@ REASON_KEY = "amp_rewrite.reason"
 STEP_KEY = "amp_rewrite.step"
 """How a step model describes itself, as JSON."""
 TARGET_KEY = "amp_rewrite.target"
-"""What the model was rewritten for."""
+"""The target that the model was rewritten for."""
 EXPONENTS_KEY = "amp_rewrite.exponents"
 """Which values the model computes times which powers of two, as JSON."""
 FORWARD_KEY = "amp_rewrite.forward"
@@ -52,5 +52,5 @@ NORM_OF_KEY = "amp_rewrite.norm_of"
 
 # In the metadata_props of a node, and in no file.
 GIVEN_KEY = "amp_rewrite.given"
-"""What a node was in the model whose float32 form it belongs to: its number there, and its type
-variables that were low (rewriting/paint/given_notes.py)."""
+"""The origin of a node in the model whose float32 form it belongs to: its number there, and its
+type variables that were 16-bit (rewriting/paint/given_notes.py)."""

@@ -58,7 +58,7 @@ class ValueOrigin:
 
 @dataclass(slots=True)
 class GraphOrigin:
-    """What of a GraphProto or FunctionProto no object of the model stands for.
+    """Parts of a GraphProto or FunctionProto that no object of the model represents.
 
     Attributes:
         proto: The message.

@@ -1,4 +1,4 @@
-"""What a constant loses when it is rounded to a low type, measured in one pass over its stream."""
+"""Losses of a constant that is rounded to a 16-bit type, measured in one pass over its stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ fewer digits. Weights around 0.02, such as embeddings, have 0.2 % there in float
 
 @dataclass(frozen=True, slots=True)
 class RoundingLoss:
-    """What the elements of a constant lose in a low type.
+    """Losses of a constant's elements in a 16-bit type.
 
     Attributes:
         nonzero: How many are not zero.

@@ -32,12 +32,12 @@ LATER = {
     "LinearAttention": 27,
     "SwiGLU": 28,
 }
-"""What op lists name whatever onnx is installed -> the opset of ai.onnx that brought it.
+"""Operators that op lists name whatever onnx is installed -> the opset of ai.onnx that brought it.
 
 The oldest onnx that is supported ends at opset 25."""
 
 UNLIMITED = 2**31 - 1
-"""What schemas say where the number of inputs or outputs has no limit."""
+"""The number in schemas where the number of inputs or outputs has no limit."""
 
 
 @dataclass(frozen=True, slots=True)

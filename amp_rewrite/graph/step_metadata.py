@@ -1,4 +1,4 @@
-"""What a training step says about itself in its metadata, as far as rewriting needs it."""
+"""The description of a training step in its metadata, as far as rewriting needs it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _PART = object_of(_DESCRIPTION, optional=_DESCRIPTION, more=True)
 
 
 class Described(Protocol):
-    """What has metadata: a model of onnx_ir, or a flat graph."""
+    """An object with metadata: a model of onnx_ir, or a flat graph."""
 
     @property
     def metadata_props(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""What every operator is known to do: one table, which every other question is a query of.
+"""The known traits of every operator: one table, which every other question is a query of.
 
 In the manner of xDSL's traits: a row says what holds for an operator at every opset and in every
 mode; what depends on an attribute is left to whoever asks. An operator on a list or with a
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Trait(Flag):
-    """What an operator may promise."""
+    """A promise of an operator."""
 
     # How it is built.
     SUBGRAPHS = auto()
@@ -58,7 +58,7 @@ class Trait(Flag):
     CHANGES_SIGN = auto()
     """The magnitudes of the result's elements are those of its input's."""
     EXACT = auto()
-    """What it computes, it represents exactly in any floating-point type of its inputs."""
+    """Its results are represented exactly in any floating-point type of its inputs."""
     JUMPS = auto()
     """A small change of a floating-point input may change the result by much."""
     ORDERS = auto()
@@ -106,7 +106,7 @@ _NONE = Trait(0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of an operator.
+    """The known facts of an operator.
 
     Attributes:
         traits: What it promises.
@@ -342,7 +342,7 @@ TABLE: Mapping[str, Row] = _table()
 
 
 class Called(Protocol):
-    """What says which operator it calls: a node of onnx_ir, or the Operator of a flat graph."""
+    """An object that names its operator: a node of onnx_ir, or the Operator of a flat graph."""
 
     @property
     def domain(self) -> str:

@@ -1,1 +1,1 @@
-"""What runtimes have: tables of kernels, of fused groups, of what kernels add up in."""
+"""Facts about runtimes: tables of kernels, of fused groups, of what kernels add up in."""

@@ -1,4 +1,4 @@
-"""What kernels add up in: lists/kernels/accumulation_<provider>_<version>.json as a frozen table.
+"""Types that kernels add up in: lists/kernels/accumulation_<provider>_<version>.json as a table.
 
 A table is made by tools/measure_accumulation.py. Its JSON, version 1:
 
@@ -28,7 +28,7 @@ from amp_rewrite.kernels.kernel_table import by_operator, check_format, shipped,
 FORMAT_VERSION = 1
 
 Part = Literal["indices", "variances"]
-"""What a kernel computes besides its results."""
+"""A result that a kernel computes additionally."""
 
 _PREFIX = "accumulation_"
 
@@ -60,7 +60,7 @@ class SumOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccumulationTable:
-    """What the kernels of one execution provider add up in.
+    """The types that the kernels of one execution provider add up in.
 
     Attributes:
         provider: For example "WebGpuExecutionProvider".

@@ -1,4 +1,4 @@
-"""What a runtime fuses: lists/fusions/<runtime>_<version>.json as a frozen table.
+"""The groups that a runtime fuses: lists/fusions/<runtime>_<version>.json as a frozen table.
 
 Its JSON, version 1:
 
@@ -70,7 +70,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class TargetFusion:
-    """What a target, which may be several, makes of one kind of group.
+    """How a target, which may be several, fuses one kind of group.
 
     Attributes:
         pattern: The name of its patterns.

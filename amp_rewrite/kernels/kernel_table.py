@@ -38,7 +38,7 @@ _REINSTALL = "reinstall the package"
 _REMAKE = "make one with tools/make_kernel_table.py"
 
 _BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""What is raised where a file is no table."""
+"""The error for a file that is no table."""
 
 
 @dataclass(frozen=True, slots=True)

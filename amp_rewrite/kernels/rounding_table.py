@@ -32,18 +32,18 @@ from amp_rewrite.kernels.kernel_table import check_format, shipped
 FORMAT_VERSION = 1
 
 RECIPROCAL = "reciprocal"
-"""What `cut` says of operators that multiply with 1 / a constant; of others an attribute."""
+"""The entry of `cut` for operators that multiply with 1 / a constant; of others an attribute."""
 
 FACTOR = "factor"
-"""What it says of operators that multiply a product with weights by a constant."""
+"""The entry for operators that multiply a product with weights by a constant."""
 
 OF_TENSORS = " of tensors"
-"""What the name of a row of `behind` ends in if it is about products without constant weights."""
+"""The end of the name of a row of `behind` that is about products without constant weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """What is computed together with an operator before it.
+    """Operators that are computed together with the one before them.
 
     Attributes:
         alone: Operators without another input.
@@ -58,7 +58,7 @@ class Followers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundingTable:
-    """What a runtime rounds once.
+    """Operators whose result a runtime rounds once.
 
     Attributes:
         runtime: The runtime in words.

@@ -1,4 +1,4 @@
-"""What is measured on held-out examples besides the loss: the accuracy, and functions of users.
+"""Metrics on held-out examples besides the loss: the accuracy, and functions of users.
 
 A metric that is unknown, finds no labels or outputs, or is no number is an OptionError.
 """
@@ -27,7 +27,7 @@ Values = Mapping[str, Any]
 Function = Callable[[Array, Array], float]
 """(labels, outputs) of all held-out examples -> a number, as scikit-learn's metrics are."""
 Metrics = str | Function | Iterable[str | Function] | None
-"""What users ask for; None is the accuracy if the step says which values are its logits."""
+"""The metrics that users ask for; None is the accuracy if the step names its logits."""
 
 ACCURACY = "accuracy"
 _ACCURACIES = (ACCURACY, "acc", "categorical_accuracy", "sparse_categorical_accuracy")
@@ -127,7 +127,7 @@ def _unknown(name: str, what: str) -> OptionError:
 
 
 class Compared:
-    """What a loss compares: its labels, and the outputs of the model."""
+    """The operands of a loss: its labels, and the outputs of the model."""
 
     def __init__(self, targets: Mapping[str, Any]) -> None:
         """Take what a step says of its loss.

@@ -15,7 +15,7 @@ from amp_rewrite.training.session.checkpoint import check_checkpoint_name
 from amp_rewrite.training.step.step_info import LOSS
 
 SCALE = ("loss_scale", "skipped_steps")
-"""What is watched of a loss scale: the names of fetches, and of the states' roles."""
+"""The watched values of a loss scale: the names of fetches, and of the states' roles."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What decides which examples a step sees."""
+        """The settings that decide which examples a step sees."""
         return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
 
 

@@ -18,7 +18,7 @@ from amp_rewrite.loop.run_with_callbacks import Callback, Run
 
 _BEST = object_of({"best": or_null(NUMBER), "step": whole(0)}, more=True)
 _WAITED = object_of({"waited": whole(0)}, more=True)
-"""What checkpoints keep of callbacks here; a class that derives from one may add to it."""
+"""The state of callbacks in checkpoints; a class that derives from one may add to it."""
 
 
 class Watch(Callback):

@@ -58,7 +58,7 @@ class Callback:
 
 
 class Run:
-    """What callbacks see of training.
+    """The view of training that callbacks get.
 
     Attributes:
         session: The session that trains.

@@ -160,7 +160,7 @@ class Trainer:
 
 
 class History(Callback):
-    """What was measured while training.
+    """Measurements during training.
 
     Attributes:
         losses: Step (from 1) -> the loss of its batch.

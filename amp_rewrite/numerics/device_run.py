@@ -31,7 +31,7 @@ FLOATS = (FLOAT32.name, *LOW)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceRun:
-    """What `run_on` found.
+    """The result of `run_on`.
 
     Attributes:
         provider: What was asked for.

@@ -5,18 +5,20 @@ The folder appears whole, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import LoadError, OptionError, SaveError
-from amp_rewrite.graph.io.model_folder import ModelFolder
+from amp_rewrite.graph.io.model_folder import ModelFile, ModelFolder
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, State
+from amp_rewrite.numerics.inputs.batches import check_data
 from amp_rewrite.rewriting.connected_ends import Ends
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
@@ -29,6 +31,9 @@ from amp_rewrite.rewriting.report.gains import headline
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
+    from amp_rewrite.numerics.search.rounding_estimates import Estimate
+
+    DataPaths = PathLike | Sequence[PathLike]
 
 
 @with_option_names
@@ -44,6 +49,8 @@ def convert_folder(
     annotate: bool = False,
     opset: str = AUTO,
     replace_forms: bool = False,
+    data: Mapping[str, DataPaths] | None = None,
+    estimate: Estimate | None = None,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> FolderReport:
@@ -69,12 +76,15 @@ def convert_folder(
         annotate: Note in every node what it computes in, and why.
         opset: The opset that models are moved to first: a number, "auto" or "keep".
         replace_forms: Whether results take the place of forms that are there already.
+        data: Name of a model, with or without its folder and ".onnx" -> .npz or .csv files, or
+            folders of .npz files, with which it is calibrated, verified and, if needed, tuned.
+        estimate: Ranks nodes for tuning, as for `convert`.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
-        OptionError: A name in the options fits no model, an option is impossible, or a form that
-            would be written is there already.
+        OptionError: A name in the options or in `data` fits no model, an option is impossible, or a
+            form that would be written is there already.
         SaveError: The folder cannot be written.
         LoadError: The folder holds no model, or cannot be read.
     """
@@ -87,23 +97,52 @@ def convert_folder(
         rtol=_rtol(rtol),
         write_failed=arguments.switch("write_failed", write_failed),
         opset=str(opset),
+        estimate=estimate,
     )
+    folder_models = ModelFolder.read(path_text(folder, LoadError))
+    taken = folder_models.convertible()
+    data_of = _data_by_path(folder_models, taken, data or {})
     if chosen.makes_low:
-        asked.check(verifies=asked.converts or chosen.strict)
+        asked.check(verifies=asked.converts or chosen.strict or bool(data_of))
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
         if not options.makes_low:
             return _widen_one(path, options)
-        return _convert_one(path, options, asked, progress, annotate=annotate)
+        own = replace(asked, data=data_of.get(path, ()))
+        return _convert_one(path, options, own, progress, annotate=annotate)
 
-    models = FolderModels.read(ModelFolder.read(path_text(folder, LoadError)), chosen)
-    taken = models.folder.convertible()
+    models = FolderModels.read(folder_models, chosen)
     names = {m.name: m.in_precision(chosen.precision) for m in taken}
     if not replace_forms:
         _refuse_overwriting(models.folder, names)
     job = FolderJob(models, taken, chosen, one, progress)
     target = None if output is None else path_text(output, SaveError)
     return job.run(names, target)
+
+
+def _data_by_path(
+    folder: ModelFolder, taken: Sequence[ModelFile], data: Mapping[str, DataPaths]
+) -> dict[Path, Sequence[Path]]:
+    """Return the data of each model, by the model's path.
+
+    Raises:
+        OptionError: A name fits none of the models, or several.
+        DataError: Data cannot be read.
+    """
+    found: dict[Path, Sequence[Path]] = {}
+    for name, paths in data.items():
+        fitting = [m for m in taken if name in m.called]
+        if len(fitting) != 1:
+            raise OptionError(
+                f"data names {'several models' if fitting else 'no model'} of the folder",
+                found=repr(name),
+                expected=" or ".join(repr(m.name) for m in fitting or taken),
+            )
+        found[Path(folder.of(fitting[0].name))] = [*map(Path, arguments.paths("data", paths))]
+    for paths in found.values():
+        for path in paths:
+            check_data(path)
+    return found
 
 
 def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, SaveError
 from amp_rewrite.graph.io.model_files import plain_data_names
 from amp_rewrite.graph.io.model_folder import ModelFile
+from amp_rewrite.numerics.browser_config import note_cache_types
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry, State
 from amp_rewrite.rewriting.connected_ends import Connection, Ends, mismatch
@@ -24,7 +25,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one model.
+    """The outcome for one model.
 
     Attributes:
         state: How it ended.
@@ -44,7 +45,7 @@ class Done:
 
 
 One = Callable[[Path, RewriteOptions, Progress], Done]
-"""What is done with one model, given its file and the options that fit it."""
+"""The work on one model, given its file and the options that fit it."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,13 @@ class FolderJob:
                 if after is not None:
                     ends[model.name] = after
             complete = new is not None and all(entry.output is not None for entry in entries)
+            notes: tuple[str, ...] = ()
             if new is not None and complete:
                 self.progress("copying other files")
                 for name in copied:
                     new.copy(folder.of(name), name)
+                results = [(ModelFile.of(names[m.name]), ends[m.name]) for m in self.taken]
+                notes = note_cache_types(new.path, results, copied)
                 new.commit()
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
@@ -125,6 +129,7 @@ class FolderJob:
             tuple(line for line in odd if line is not None),
             complete,
             target_taken,
+            notes,
         )
 
     def _entry(

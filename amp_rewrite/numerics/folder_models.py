@@ -1,4 +1,4 @@
-"""What is known of the models of a folder before anything is done with them."""
+"""Facts about the models of a folder before anything is done with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Unfit = Mapping[tuple[str, Any], OptionError]
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a model.
+    """The facts about a model.
 
     Attributes:
         ends: Its inputs and outputs.

@@ -1,4 +1,4 @@
-"""What became of the models of a folder: one entry each, as records, text and JSON."""
+"""The outcome for the models of a folder: one entry each, as records, text and JSON."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import counted, html_table, one_line, printable
+from amp_rewrite.base.printable import counted, html_table, one_line, printable, text_table
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 State = Literal["changed", "unchanged", "refused", "failed"]
-"""What became of a model: "refused" is the verdict of a verification, "failed" an error
+"""The outcome for a model: "refused" is the verdict of a verification, "failed" an error
 of this model's.
 """
 
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """What became of a model.
+    """The outcome for a model.
 
     Attributes:
         file: Its path relative to the folder.
@@ -38,6 +38,24 @@ class ModelEntry:
     said: str
     lines: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = None
+
+    @property
+    def status(self) -> str:
+        """The status of its verdict, "not verified" if there is none."""
+        verdict = {} if self.report is None else self.report.get("verdict", {})
+        return verdict.get("status", "not verified")
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Its row in a table: name, what became of it, nodes, casts, verdict."""
+        renamed = self.output not in (None, self.file)
+        name = f"{self.file} -> {self.output}" if renamed else self.file
+        summary = {} if self.report is None else self.report.get("summary", {})
+        is_done = self.state in ("changed", "unchanged")
+        nodes = f"{summary['nodes_converted']} of {summary['float_nodes']}" if summary else ""
+        casts = str(summary["casts_added"]) if summary else ""
+        verdict = "failed" if self.state == "failed" else self.status
+        return name, self.said if is_done else self.state, nodes, casts, verdict
 
     @property
     def exit_status(self) -> int:
@@ -60,7 +78,7 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What became of a folder.
+    """The outcome for a folder.
 
     Attributes:
         folder: The folder that was read.
@@ -73,6 +91,7 @@ class FolderReport:
         mismatches: The connections whose sides have two types, one line each.
         written: Whether the folder is there.
         target: The target that the folder's layout tells, if no option named one.
+        notes: What else was changed in the folder, one line each.
     """
 
     folder: str
@@ -84,6 +103,7 @@ class FolderReport:
     mismatches: tuple[str, ...] = ()
     written: bool = False
     target: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -126,23 +146,31 @@ class FolderReport:
         count = counted(len(self.models), "model")
         bad = self.bad
         names = ", ".join(model.file for model in bad)
-        done = f"{self.totals['changed']} of {count} changed"
+        done = f"{self._word}: {self.totals['changed']} of {count} changed"
         if self.written:
             return f"{done}; wrote {self.output}{f', but these failed: {names}' if bad else ''}"
         return f"{done}; nothing was written" + (f", because of {names}" if bad else "")
 
+    @property
+    def _word(self) -> str:
+        """The worst verdict of the models, in a word or two."""
+        if self.bad:
+            return "FAILED" if self.exit_status == EXIT_STATUS["failed"] else "In doubt"
+        all_passed = all(model.status == "passed" for model in self.models)
+        return "Passed" if self.models and all_passed else "Not verified"
+
     def lines(self) -> tuple[str, ...]:
-        """Return the report line by line: the verdict, then each model."""
+        """Return the report line by line: the verdict, a table of the models, what else is said."""
         rows: list[str] = [self.verdict]
         if self.target is not None:
             rows.append(
                 f"target {self.target}: the folder is laid out for transformers.js (or name "
                 "--target)"
             )
-        for model in self.models:
-            renamed = model.output not in (None, model.file)
-            name = f"{model.file} -> {model.output}" if renamed else model.file
-            rows += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
+        head = ("model", "result", "16-bit nodes", "casts", "verdict")
+        rows += text_table([head, *([printable(cell) for cell in m.row] for m in self.models)])
+        for model in self.bad:
+            rows += [f"{model.file}: {model.said}", *(f"  {line}" for line in model.lines)]
         rows += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
         rows += [f"connected, with two types: {line}" for line in self.mismatches]
         if self.connected and not self.mismatches:
@@ -150,6 +178,7 @@ class FolderReport:
             rows.append(f"{count} with the same type on both sides")
         if self.written:
             rows.append(f"{counted(self.copied, 'other file')} copied")
+        rows += self.notes
         return tuple(printable(line) for line in rows)
 
     def to_text(self) -> str:
@@ -172,6 +201,7 @@ class FolderReport:
             "connections": self.connected,
             "mismatches": list(self.mismatches),
             "target": self.target,
+            "notes": list(self.notes),
         }
 
     def to_json(self) -> str:

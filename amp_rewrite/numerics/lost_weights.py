@@ -39,7 +39,7 @@ _MAGNITUDE, _MAGNITUDES = 0x7FFF, 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class LostWeights:
-    """What seems to be lost of the weights of a model.
+    """Probable losses in the weights of a model.
 
     Attributes:
         clipped: How many elements seem clipped, in all tensors together.

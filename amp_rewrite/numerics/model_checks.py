@@ -22,7 +22,7 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _IN_16_BITS = re.compile(r"[._-](fp16|float16|half|bf16|bfloat16|f16)(?=$|[._-])", re.IGNORECASE)
-"""What a name has in it that a file in float32 has not."""
+"""Parts of a name that a float32 file does not have."""
 
 _SEVERITY: Mapping[Status, str] = {
     "in doubt": "warning",
@@ -33,7 +33,7 @@ _SEVERITY: Mapping[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """What was found of one file.
+    """The findings about one file.
 
     Attributes:
         file: The model.
@@ -52,7 +52,7 @@ class ModelCheck:
 
 @dataclass(frozen=True, slots=True)
 class ModelChecks:
-    """What was found of several files, in their order."""
+    """The findings about several files, in their order."""
 
     models: tuple[ModelCheck, ...]
 

@@ -1,4 +1,4 @@
-"""What `repair` made and found: the repaired model, what was raised in it and why, the verdict."""
+"""The result of `repair`: the repaired model, what was raised in it and why, the verdict."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Repair:
 
     @property
     def headline(self) -> str:
-        """What was raised and what that costs, in one line."""
+        """The raised nodes and their cost, in one line."""
         if not self.changed:
             return f"Nothing changed{self._why_unchanged()}"
         odd = self.raised.mended.odd

@@ -1,4 +1,4 @@
-"""What `check` found: dangers by the rules, and what a run showed; as records, text and JSON."""
+"""The result of `check`: dangers by the rules, and what a run showed; as records, text and JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 OWN_FORM = "this file's own float32 form"
-"""What a model in 16 bits is compared with where no original is given: the same weights."""
+"""The reference of a 16-bit model where no original is given: the same weights."""
 
 _WIDTH = 100
 _NAMED = 3
@@ -91,7 +91,7 @@ class SafetyReport:
 
     @property
     def verdict(self) -> Verdict:
-        """What follows from the run, from the rules, and from how ONNX Runtime loads the file.
+        """The verdict from the run, from the rules, and from how ONNX Runtime loads the file.
 
         The rules have measured nothing: what they flag is in doubt where the run passes. A float32
         model passes if ONNX Runtime loads it.

@@ -1,4 +1,4 @@
-"""What an op list is made of: records, without any file or environment."""
+"""The parts of an op list: records, without any file or environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Condition:
 
 
 class Custom(NamedTuple):
-    """What a list says of the ports of an operator without a schema.
+    """A list's statements about the ports of an operator without a schema.
 
     Attributes:
         outputs: For each result the number of the input that it is like, or the name of its type.
@@ -54,6 +54,10 @@ class Custom(NamedTuple):
 
     outputs: tuple[int | str, ...] = ()
     float32: tuple[int, ...] = ()
+
+
+OWN_LIST = "a list file"
+"""The origin of an entry that a file of the user has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ class Entry:
         custom: What an operator without a schema is like, or None.
         only_between: Whether an infer operator becomes low between allow ones alone, not because it
             is right behind one (pass P4).
-        asked: The option, or the variable of the environment, that put it there; "" if a file did.
+        asked: The option, or the variable of the environment, that put it there; OWN_LIST if a file
+            of the user did, "" if a built-in list did.
     """
 
     op: str

@@ -11,6 +11,7 @@ from amp_rewrite import targets
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled
 from amp_rewrite.oplists.entries import (
+    OWN_LIST,
     Condition,
     Entry,
     ListFile,
@@ -24,7 +25,7 @@ Parse = Callable[[str, str], ListFile]
 """(text, name) -> what a list file says."""
 
 MOST_BYTES = 1 << 24
-"""What is read of a file; the longest built-in list has 30,000 bytes."""
+"""The most bytes that are read of a file; the longest built-in list has 30,000 bytes."""
 
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
@@ -32,7 +33,7 @@ PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What the files say together; `problems` is empty if they can be used.
+    """The merged content of the files; `problems` is empty if they can be used.
 
     Attributes:
         entries: All entries that are left.
@@ -179,6 +180,9 @@ class _Stack:
             extending = (*extended_by, source.shown)
             self.include(_locate(parsed.extend, folder), extending, parsed.extend_where)
         self.about[source.shown] = (parsed.precision, parsed.target)
+        if source.path is not None:
+            own = [replace(entry, asked=OWN_LIST) for entry in parsed.entries]
+            parsed = replace(parsed, entries=own)
         self.apply(parsed)
 
     def include_common(self, source: _Source) -> None:
@@ -256,7 +260,7 @@ class _Stack:
                 self.entries[i] = replace(e, no_kernel=whys[e.key])
         for reason in reasons:
             if (reason.domain, reason.op) not in painted:
-                what = "a missing kernel is explained for an operator that is never painted"
+                what = "a missing kernel is explained for an operator that never becomes 16-bit"
                 self.problem(reason.where, what, reason.op, "an entry on allow, infer or clear")
 
 

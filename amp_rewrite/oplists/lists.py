@@ -159,7 +159,7 @@ class OpLists:
 
     @cached_property
     def customs(self) -> Customs:
-        """What the lists say of operators that no schema knows."""
+        """The lists' statements about operators that no schema knows."""
         customs: dict[tuple[str, str], CustomOperator] = {}
         for entry in self.entries:
             if entry.list is ListName.UNLISTED or entry.op in schemas.names(entry.domain):

@@ -27,7 +27,7 @@ class Located:
 
     @property
     def kind(self) -> str:
-        """What the value is, in words for an error message."""
+        """The kind of the value, in words for an error message."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):

@@ -1,4 +1,4 @@
-"""What an entry of an op list may say about an operator, checked against the schemas."""
+"""The allowed statements of an op list's entry about an operator, checked against the schemas."""
 
 from __future__ import annotations
 

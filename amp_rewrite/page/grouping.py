@@ -1,4 +1,4 @@
-"""Nodes in folders: by the prefixes of their names, and in runs where that leaves too many."""
+"""Nodes in folders: by their modules, or the prefixes of their names, and in runs if too many."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amp_rewrite.graph.flat import MAIN, FlatGraph
+from amp_rewrite.graph.modules import noted_module
 
 MOST = 120
 """How many things a folder holds: what a layout and a reader can take in at once."""
@@ -38,7 +39,8 @@ def _of_body(flat: FlatGraph, number: int, drawn: Sequence[bool]) -> Group:
     body = flat.bodies[number]
     nodes = [node for node in body.nodes if drawn[node]]
     owners = {n: group for n in nodes if (group := _of_owner(flat, n, drawn)) is not None}
-    return _group_by_name(body.name, nodes, flat.node_names, owners)
+    modules = {node: noted_module(flat, node) for node in nodes}
+    return _group_by_name(body.name, nodes, flat.node_names, modules, owners)
 
 
 def _of_owner(flat: FlatGraph, node: int, drawn: Sequence[bool]) -> Group | None:
@@ -51,13 +53,18 @@ def _of_owner(flat: FlatGraph, node: int, drawn: Sequence[bool]) -> Group | None
 
 
 def _group_by_name(
-    label: str, nodes: Sequence[int], names: Sequence[str], owners: Mapping[int, Group]
+    label: str,
+    nodes: Sequence[int],
+    names: Sequence[str],
+    modules: Mapping[int, str],
+    owners: Mapping[int, Group],
 ) -> Group:
-    """Return a folder of nodes, with folders inside for the prefixes of their names."""
+    """Return a folder of nodes, with folders inside for modules, or for prefixes of their names."""
     root = Group(label)
     groups: dict[tuple[str, ...], Group] = {(): root}
     for node in nodes:
-        path = tuple(_parts(names[node])[:-1])
+        module = modules[node]
+        path = tuple(module.split(".") if module else _parts(names[node])[:-1])
         _folder(path, groups).members.append(owners.get(node, node))
     _simplify(root)
     _divide(root, names)

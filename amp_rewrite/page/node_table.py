@@ -1,4 +1,4 @@
-"""What the page knows of each node: names, precision, and for each type variable the reason."""
+"""The page's table of nodes: names, precision, and for each type variable the reason."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 OTHER, LOW, KEPT, MIXED = range(4)
-"""What a node computes in: no float32 before, the low type, float32, or both."""
+"""The precision of a node: no float32 before, the low type, float32, or both."""
 
 NONE = -1
-"""What stands in a column for nothing."""
+"""The entry of a column that means nothing."""
 
 Columns = dict[str, list[Any]]
 """The name of a column -> its entries."""
@@ -47,6 +47,7 @@ def tabulate_nodes(report: Report, strings: Strings) -> NodeTable:
         "name": [strings.number(n.name) for n in rows],
         "op": [strings.number(n.op) for n in rows],
         "domain": [strings.number(n.domain) for n in rows],
+        "module": [strings.number(n.module or None) for n in rows],
         "scope": [strings.number(n.scope) for n in rows],
         "list": [strings.number(n.list) for n in rows],
         "part": [strings.number(n.group) for n in rows],

@@ -21,7 +21,7 @@ _MOST_OPERATORS = 4
 _MOST_FAILURES = 5
 
 Fact = dict[str, str]
-"""What a figure is called, and what it says."""
+"""A figure's name and its value."""
 
 
 def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _texts(lines: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the page shows besides the report, as far as it is known.
+    """Evidence that the page shows besides the report, as far as it is known.
 
     Attributes:
         names: What the files are called.

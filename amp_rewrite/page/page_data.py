@@ -22,7 +22,7 @@ VERSION = 1
 
 
 PLAIN, TO_LOW, TO_FLOAT32 = range(3)
-"""What lies on an edge: nothing, a Cast to the low type, or a Cast to float32."""
+"""The cast on an edge: nothing, a Cast to the low type, or a Cast to float32."""
 
 _MOST_ENDS = 24
 """How many inputs, or outputs, stand in the graph one by one: a training step has hundreds."""

@@ -32,7 +32,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 """Where the template has a place for a text."""
 
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-"""What could begin or end something in HTML or an old JavaScript; JSON can spell it otherwise."""
+"""Characters that could begin or end something in HTML or an old JavaScript; JSON has escapes."""
 
 
 def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evidence) -> None:

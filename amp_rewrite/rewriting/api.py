@@ -67,7 +67,7 @@ _BY_AN_ESTIMATE = "by an estimate"
 
 @dataclass(frozen=True)
 class RewriteResult(Planned):
-    """What a rewrite gives.
+    """The result of a rewrite.
 
     Attributes:
         flat: The nodes and values of the model that was given, by number.

@@ -49,6 +49,11 @@ class Ends:
 
         return cls(types(flat.main.inputs), types(flat.main.outputs))
 
+    @property
+    def cache_types(self) -> frozenset[str]:
+        """The types of the caches that are fed."""
+        return frozenset(t for name, t in self.inputs.items() if _input_key(name) != name)
+
 
 class End(NamedTuple):
     """An input or output of a model.
@@ -86,7 +91,7 @@ def connections(models: Mapping[str, Ends]) -> tuple[Connection, ...]:
 
 
 _STEP = "\0"
-"""What the key of a cache begins with: no name does."""
+"""The first character of a cache's key: no name does."""
 
 
 def _input_key(name: str) -> str:

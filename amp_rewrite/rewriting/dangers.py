@@ -1,4 +1,4 @@
-"""What of a model in 16 bits is dangerous by the rules, and where.
+"""Dangers of a 16-bit model by the rules, and where.
 
 A danger is told of what users know: a node of their file, or an input or output of it. The float32
 form that the rules look at has Casts besides.

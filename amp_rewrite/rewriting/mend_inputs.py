@@ -61,7 +61,7 @@ def retyping_graph(flat: FlatGraph) -> TypeGraph:
 
 @dataclass(frozen=True)
 class _Following:
-    """What becomes low since low weights read float32 inputs of the model.
+    """Nodes that become 16-bit since 16-bit weights read float32 inputs of the model.
 
     Attributes:
         flat: The model.

@@ -26,7 +26,7 @@ _SIMPLER = 4
 """How many times smaller the denominator has to be: 65/64 stays, though 64/63 rounds to it."""
 
 _ENDS = (np.float16(0), np.finfo(np.float16).max)
-"""What is below and above every scale."""
+"""Exponents below and above every scale."""
 
 _AXES = 16
 """No more scales are looked at: there is one for each axis."""

@@ -80,21 +80,21 @@ class Reason(StrEnum):
         "fused-group",
         phrase="the target computes its group as one operator",
         plain="is part of a group that the target computes as one operator",
-        row="the target computes its group as one operator, which is low",
+        row="the target computes its group as one operator, which is 16-bit",
         low=True,
     )
     CONVERTED = PassReason(
         "converted-constant",
         phrase="every consumer is in {precision}, and so it is stored in that",
         plain="is a constant stored in {precision}",
-        row="a Constant all of whose consumers are low",
+        row="a Constant all of whose consumers are 16-bit",
         low=True,
     )
     GIVEN = PassReason(
         "given",
         phrase="the model computes it in {precision}",
         plain="was {precision} already",
-        row="the model computes it in the low type already, and nothing speaks against it",
+        row="the model computes it in the 16-bit type already, and nothing speaks against it",
         low=True,
     )
     STORED = PassReason(
@@ -175,9 +175,9 @@ class Reason(StrEnum):
     )
     DENIED = PassReason(
         "denied-by-user",
-        phrase="the user denies its operator",
-        plain="is of an operator that the user keeps in float32",
-        row="lists that were given as names, or a variable of the environment, deny its operator",
+        phrase="your own list denies its operator",
+        plain="is of an operator that your own list denies",
+        row="a list file of yours, lists given as names, or a variable of the environment deny it",
         danger=True,
     )
     UNLISTED = PassReason(
@@ -201,13 +201,13 @@ class Reason(StrEnum):
         "type-unsupported",
         phrase="the operator's schema does not admit {precision} here",
         plain="does not accept {precision} at this opset",
-        row="the schema does not admit the low type here",
+        row="the schema does not allow the 16-bit type here",
     )
     OPSET_TOO_OLD = PassReason(
         "opset-too-old",
         phrase="Cast gives no {precision} at the model's opset; --opset raises it",
         plain="has an opset without {precision}; --opset raises it",
-        row="Cast does not give the low type at the model's opset",
+        row="Cast cannot make the 16-bit type at the model's opset",
     )
     NO_KERNEL = PassReason(
         "no-kernel",

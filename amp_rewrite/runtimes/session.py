@@ -1,4 +1,4 @@
-"""What every engine offers behind its gate: a model that it has loaded."""
+"""The interface of every engine: a model that it has loaded."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is known of the numbers in values without data."""
+"""Facts about the numbers in values, found without data."""

@@ -18,7 +18,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 
 F = TypeVar("F")
-"""What a domain knows of one value."""
+"""A domain's fact about one value."""
 
 Rule = TypeVar("Rule")
 
@@ -27,7 +27,7 @@ ShapeOf = Callable[[int], "Sequence[int | None] | None"]
 
 
 class Sweep(ABC, Generic[F]):
-    """What one domain knows of a model's values; a subclass is a domain."""
+    """The facts of one domain about a model's values; a subclass is a domain."""
 
     def __init__(self, type_graph: TypeGraph) -> None:
         """Know nothing yet."""

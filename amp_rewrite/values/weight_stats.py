@@ -1,4 +1,4 @@
-"""What decides whether a weight may be converted, measured in one pass over its stream."""
+"""The statistics that decide whether a weight may be converted, from one pass over its stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FLUSHED = np.float32(max(dtype.smallest_subnormal for dtype in LOW.values()) / 
 
 @dataclass(slots=True)
 class WeightStats:
-    """What decides whether a weight may be converted.
+    """The statistics that decide whether a weight may be converted.
 
     Attributes:
         count: The number of elements.

@@ -29,7 +29,12 @@ def test_convert_writes_a_folder_and_one_report(
     assert run("convert", source, "-o", target, "--report", report) == DONE
     out = capsys.readouterr().out
     assert "2 connections with the same type on both sides" in out
-    assert out.startswith(f"2 of 2 models changed; wrote {target}\n")
+    verdict, head, *rows = out.splitlines()
+    assert verdict == f"Not verified: 2 of 2 models changed; wrote {target}"
+    assert head.split() == ["model", "result", "16-bit", "nodes", "casts", "verdict"]
+    assert rows[1].startswith(
+        "encoder_model.onnx         100 % of the arithmetic in float16  3 of 3"
+    )
     models = [target / "decoder_model_merged.onnx", target / "encoder_model.onnx"]
     command = shlex.join(["amp-rewrite", "check", *map(str, models)])
     assert out.endswith(f"next: Check the converted models.\n  {command}\n")
@@ -69,7 +74,8 @@ def test_a_model_that_fails_is_suggested_to_be_converted_alone(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "--data is about one model"),
+        (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "write --data MODEL=x.npz"),
+        (("convert", "IN", "-o", "OUT", "--data", "x=y"), "data names no model of the folder"),
         (("convert", "IN", "-o", "OUT", "--html", "p.html"), "--html is about one model"),
         (("convert", "IN"), "missing -o OUTPUT"),
         (("convert", "IN", "-o", "OUT", "--report", "IN/r.json"), "the report would lie in"),
@@ -98,3 +104,23 @@ def test_what_a_folder_cannot_have_is_refused_in_one_line(
     assert expected in error
     assert error.count("\n") == 1
     assert os.listdir(tmp_path) == ["in"]
+
+
+def test_data_of_one_model_verify_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target, data = folders.optimum(tmp_path / "in"), tmp_path / "out", tmp_path / "d.npz"
+    assert run("inputs", source / "encoder_model.onnx", "-o", data, "--quiet") == DONE
+    assert run("convert", source, "-o", target, "--data", f"encoder_model={data}") == DONE
+    rows = capsys.readouterr().out.splitlines()[2:4]
+    assert [row.split("  ")[-1].strip() for row in rows] == ["not verified", "passed"]
+    assert run("convert", source, "-o", tmp_path / "n", "--data", "encoder_model=none") == FAILED
+    assert "none: no such data" in capsys.readouterr().err
+
+
+def test_large_models_are_said_to_take_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folders.optimum(tmp_path / "in")
+    with (source / "encoder_model.onnx_data").open("wb") as weights:
+        weights.truncate(6 << 30)  # takes no room on the disk
+    assert run("convert", source, "--dry-run") == DONE
+    assert capsys.readouterr().err == "More than ten seconds for 6.4 GB of model\n"

@@ -155,10 +155,6 @@ def test_what_cannot_be_shared_out_is_an_error(folder, words, text):
             ("train-step", "net.onnx", "-o", "x.onnx", "--loss", "loss", "--cross-shard", "max"),
             "Unsupported reduction; found 'max'",
         ),
-        (
-            ("inject", "step.onnx", "-o", "x.onnx"),
-            "the graph sums over shards, and a scale put in front of the sums",
-        ),
     ],
 )
 def test_impossible_options_are_errors_in_one_line(folder, words, text, monkeypatch, capsys):

@@ -76,7 +76,6 @@ COMMANDS: dict[str, Callable[[int], list[str]]] = {
         *("train-step", "in.onnx", "-o", "out.onnx", "--loss"),
         "loss" if seed % 2 else "mean-squared-error:y:target",
     ],
-    "inject": lambda _: ["inject", "in.onnx", "-o", "out.onnx"],
 }
 """What is done -> the arguments of the command, by a seed."""
 

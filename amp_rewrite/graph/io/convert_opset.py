@@ -30,7 +30,7 @@ CANNOT_CONVERT = (
     onnx.checker.ValidationError,
     *FAILURES,
 )
-"""What the converter raises for a model that it cannot move."""
+"""Exceptions of the converter for a model that it cannot convert."""
 
 _REMEDY = "export the model at that opset instead"
 

@@ -67,7 +67,7 @@ def admit(model: FlatGraph) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call of a model-local function must keep to.
+    """The signature that a call of a model-local function must match.
 
     Attributes:
         n_inputs: The largest number of inputs.

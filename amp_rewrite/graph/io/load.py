@@ -19,7 +19,7 @@ from amp_rewrite.graph.paused_gc import paused_gc
 
 
 class HasModel(Protocol):
-    """What has a model, such as what `rewrite`, `convert` and `raise_opset` return."""
+    """An object with a model, such as what `rewrite`, `convert` and `raise_opset` return."""
 
     @property
     def model(self) -> ir.Model:

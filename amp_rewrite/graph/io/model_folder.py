@@ -31,7 +31,7 @@ _FORMS_FOLDER = "onnx"
 """Where transformers.js looks for a model's forms."""
 
 _BESIDE_FORMS = ("config.json", "tokenizer.json", "preprocessor_config.json", "model_index.json")
-"""What lies beside that folder; one of them tells that the folder above is the model's."""
+"""Files next to that folder; one of them tells that the folder above is the model's."""
 
 
 class ModelFile(NamedTuple):
@@ -58,6 +58,12 @@ class ModelFile(NamedTuple):
         return cls(name, stem.removesuffix(variant), variant, folder == _FORMS_FOLDER)
 
     @property
+    def called(self) -> tuple[str, ...]:
+        """The names that users may give it: with or without its folder and the end `.onnx`."""
+        stem = self.name[: -len(_MODEL)]
+        return self.name, stem, self.name.rpartition("/")[2], stem.rpartition("/")[2]
+
+    @property
     def folder(self) -> str:
         """Where in the folder it lies; "" for the folder itself."""
         return self.name.rpartition("/")[0]
@@ -75,7 +81,7 @@ class ModelFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What lies in a folder.
+    """The files and models of a folder.
 
     Attributes:
         path: The folder.

@@ -20,7 +20,7 @@ _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 class MendedNodes(NamedTuple):
-    """What was done to the nodes of a model when it was read.
+    """Corrections of a model's nodes, made when it was read.
 
     Attributes:
         moved: How many nodes went in front of what reads them.

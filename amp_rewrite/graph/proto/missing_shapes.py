@@ -24,7 +24,7 @@ Shape = Sequence[int | None]
 
 READ = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 MOST_NUMBERS = 64
-"""What inference reads of initializers: shapes, axes, indices and scales."""
+"""The initializers that inference reads: shapes, axes, indices and scales."""
 
 
 def missing_shapes(flat: FlatGraph) -> dict[int, Shape]:

@@ -12,14 +12,14 @@ FAILURES = (
     *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
     *(TypeError, LookupError, ArithmeticError),
 )
-"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
+"""Exceptions of inference, and of the computation of shapes, for a model that is wrong or odd."""
 
 ENDS_INFERENCE = "EyeLike"
 """The operator whose inference of shapes ends the process in onnx 1.23.2 where nothing is known of
 the type of its input, such as that of a function behind which inference stops."""
 
 HIDDEN = f"no {ENDS_INFERENCE}"
-"""What it is called while inference looks at the rest of a model."""
+"""Its name while inference looks at the rest of a model."""
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

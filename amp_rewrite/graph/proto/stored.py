@@ -85,7 +85,7 @@ class StoredTensor:
 
     @property
     def stored(self) -> Stream:
-        """What ONNX stores for a tensor whose data are not in its message."""
+        """The integers that ONNX stores for a tensor whose data are not in its message."""
         if self.location is None:
             raise ValueError("the data are in the message")
         if isinstance(self.location, Held):

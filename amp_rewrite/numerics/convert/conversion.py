@@ -1,4 +1,4 @@
-"""What `convert` made and found: the rewritten model, and whether it holds."""
+"""The result of `convert`: the rewritten model, and whether it holds."""
 
 from __future__ import annotations
 

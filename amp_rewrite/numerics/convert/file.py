@@ -33,7 +33,7 @@ BUDGET = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked of a conversion besides the rewrite.
+    """The checks that are requested besides the rewrite.
 
     Attributes:
         data: Files to calibrate on, to verify with and to measure roundings on.
@@ -86,7 +86,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class FileConversion:
-    """What became of a file.
+    """The outcome for a file.
 
     Attributes:
         model: The file.

@@ -1,4 +1,4 @@
-"""What goes from one step of a conversion to the next, and on which terms."""
+"""The data between the steps of a conversion, and on which terms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """What is asked of a conversion besides the rewrite; it is the same for all steps.
+    """The checks that are requested besides the rewrite; it is the same for all steps.
 
     Attributes:
         data: What the model is run on; None makes inputs up.

@@ -17,7 +17,7 @@ CHUNK = 16
 """Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
 
 _NOTHING = -0.0
-"""What changes no term that is added to it: 0 + -0 is 0."""
+"""The number that changes no term added to it: 0 + -0 is 0."""
 
 Sliced = tuple[ir.Value, int | ir.Value]
 """A value, and the axis along which it is cut: a 1-D int64 value where it depends on the rank."""

@@ -1,4 +1,4 @@
-"""What a model wants to be fed, and whether it is."""
+"""The inputs that a model needs, and the check that they are fed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users feed as a model takes it: names, arrays, element types."""
+"""The feeds of users in the form that a model reads: names, arrays, element types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
 
 _UNNAMED = "arr_0"
-"""What numpy.savez(file, array) calls the array."""
+"""The name that numpy.savez(file, array) gives to the array."""
 
 _NAMED = 3
 """How many inputs the line names that saves data under the names of the inputs."""

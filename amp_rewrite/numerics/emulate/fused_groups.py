@@ -25,7 +25,7 @@ Low = Mapping[ir.Value | None, DType]
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What is computed as one.
+    """A group that is computed as one operator.
 
     Attributes:
         unrounded: Value of a low type -> its readers that get it as it was computed.

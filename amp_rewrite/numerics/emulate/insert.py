@@ -159,7 +159,7 @@ class Inserter:
             result.name = name
             return nodes.made, result
         raise OptionError(
-            "an optional cannot keep its low type",
+            "an optional cannot keep its 16-bit type",
             where=value.name,
             found=type_,
             remedy="pass keep_io_types=False, or make it a tensor",

@@ -52,7 +52,7 @@ def sums_of(operators: Collection[str] | Sums) -> Sums:
     for name in arguments.texts("accumulate_low", operators):
         if name not in _RULES and name not in STEPS:
             raise OptionError(
-                "accumulate_low does not know how to accumulate in the low type",
+                "accumulate_low does not know how to accumulate in the 16-bit type",
                 found=repr(name),
                 expected=", ".join(_RULES),
             )

@@ -34,7 +34,7 @@ _UNREADABLE = (
     *(OSError, EOFError, ValueError, MemoryError, OverflowError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
 )
-"""What numpy and the archive's compression raise on a file that is damaged or made up."""
+"""Exceptions of numpy and of the archive's compression for a file that is damaged or made up."""
 
 
 def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 
 FREE_SIZES = (16, 1, 32, 64, 128, 256, 512, 576, 1024)
-"""What a free dimension that no rule knows is tried with, in order."""
+"""The lengths tried for a free dimension that no rule knows, in order."""
 
 ATTEMPTS = 2 * len(FREE_SIZES)
 """How many sizes there are to try."""

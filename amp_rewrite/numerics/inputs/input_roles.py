@@ -1,4 +1,4 @@
-"""What the inputs of a model are, by what consumes them.
+"""The roles of a model's inputs, by what consumes them.
 
 A row number reaches a table, a position the sine of an angle, a mask an addition in front of a
 Softmax, an image or a sound the convolution of one, three or four channels. Names decide only
@@ -26,18 +26,18 @@ from amp_rewrite.numerics.inputs.scalings import Scaling
 
 
 class Role(StrEnum):
-    """What an input is."""
+    """The role of an input."""
 
     IDS = "ids"
     """Rows of a table, in any order: tokens, classes."""
     POSITIONS = "positions"
     """Integers that count up, or times: what angles or rows of a table are made of."""
     MASK = "mask"
-    """What attention may look at: 1 or 0, or what is added to its scores."""
+    """The mask of attention: 1 or 0, or what is added to its scores."""
     IMAGE = "image"
     SOUND = "sound"
     STATE = "state"
-    """What a recurrent operator begins with."""
+    """The initial state of a recurrent operator."""
     DATA = "data"
     """Floats of which no more is known."""
     OTHER = "other"
@@ -54,7 +54,7 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputRole:
-    """What one input is.
+    """The role of one input.
 
     Attributes:
         role: Its role.
@@ -108,7 +108,7 @@ _SCALING = frozenset({"Mul", "Div"})
 _SPECTRA = frozenset({"STFT", "DFT"})
 
 _BYTE_FACTOR = 1 / 16
-"""What is multiplied by no more than that are bytes: 1/255, 1/58 (a standard deviation)."""
+"""The largest factor of bytes: 1/255, 1/58 (a standard deviation)."""
 
 
 def roles_of(

@@ -1,4 +1,4 @@
-"""What inputs take from each other, from tables that they index, and from loops.
+"""The sizes that inputs share with each other, from tables that they index, and from loops.
 
 A decoder with a cache of keys and values (KV cache) reads a mask over the past and the new tokens
 together. Declared shapes often do not say so: each free dimension has a name of its own there, or
@@ -152,7 +152,7 @@ def _cache_axes(
 
 @dataclass(frozen=True)
 class Steps:
-    """What inputs say about the number of steps.
+    """The number of steps, as far as inputs tell it.
 
     Attributes:
         axes: Input -> its axes that are gone along, one element a step.

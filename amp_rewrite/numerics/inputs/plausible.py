@@ -202,7 +202,7 @@ def _bounds_of(model: ir.Model, specs: Mapping[str, FeedSpec]) -> dict[str, int]
 
 
 class Lengths(NamedTuple):
-    """What integers that are lengths hold.
+    """The values of integers that are lengths.
 
     Attributes:
         free: The length of free dimensions.

@@ -20,7 +20,7 @@ from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.consumers import constant
 
 SMALL_FACTOR = 1 / 100
-"""What a model multiplies its input by, without subtracting anything, if it normalises: 1/255."""
+"""The factor of a model's input, without subtracting anything, if it normalises: 1/255."""
 
 _BYTES = (255, 256)
 _MASK_FACTOR = 100.0

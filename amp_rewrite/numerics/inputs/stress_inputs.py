@@ -31,7 +31,7 @@ LARGE = 3.0
 """How many deviations from their mean large numbers are."""
 
 UNNORMALISED = 100.0
-"""What features may be of which nothing tells the scale: percentages, temperatures."""
+"""Possible features of unknown scale: percentages, temperatures."""
 
 _FLOATS = (Role.DATA, Role.STATE, Role.IMAGE, Role.SOUND)
 _MEAN, _DEVIATION = 0.45, 0.225  # of the channels of ImageNet, about

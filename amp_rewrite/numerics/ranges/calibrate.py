@@ -1,10 +1,10 @@
-"""Calibrate: measure the float32 model over data, and deny what does not fit the low type.
+"""Calibrate: measure the float32 model over data, and deny what does not fit the 16-bit type.
 
 A value does not fit if it overflows (its largest magnitude, times a margin, rounds to infinity), if
 it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
 if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
 painted type variable that writes or reads it is denied, and nothing else. Fills of masks that end
-in a Softmax (rewriting/paint/masks.py) count for nothing: they end where the low type does.
+in a Softmax (rewriting/paint/masks.py) count for nothing: they end where the 16-bit type does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration found.
+    """The result of a calibration.
 
     Attributes:
         rules: The type variables to keep float32, in execution order, with measured reasons.
@@ -86,7 +86,7 @@ class Calibration:
 
     @property
     def findings(self) -> Findings:
-        """What a painting is told of it."""
+        """The findings for a painting."""
         return Findings(self.rules, measured=not self.unmeasured)
 
     @property
@@ -127,7 +127,7 @@ def calibrate(
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Calibration:
-    """Find the nodes of a model that the low type's range does not suffice for.
+    """Find the nodes of a model that the 16-bit type's range does not suffice for.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -136,7 +136,7 @@ def calibrate(
         options: How the model is to be rewritten, as for `rewrite`.
         margin: How many times larger than measured a value may become.
         subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
-        accumulate_low: Operators whose partial sums must fit the low type as well; None for
+        accumulate_low: Operators whose partial sums must fit the 16-bit type as well; None for
             reductions, and products and pools too where the target's kernels sum them in the low
             type.
         progress: Called after each batch.

@@ -26,11 +26,11 @@ from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.rewriting.paint.masks import Absorbed
 
 Key = tuple[str, int]
-"""What a number is about: a statistic's name and the index of a value or of a node."""
+"""The subject of a number: a statistic's name and the index of a value or of a node."""
 
 
 class Range(NamedTuple):
-    """What was measured of one value (or of the partial sums of one node).
+    """Measurements of one value (or of the partial sums of one node).
 
     Attributes:
         largest: The largest finite magnitude over all batches.

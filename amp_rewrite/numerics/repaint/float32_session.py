@@ -15,8 +15,9 @@ from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.runtimes.ort.sessions import FAILING, Session, session_options
 
 _NOT_BEHIND_PROBES = ("QDQS8ToU8Transformer",)
-"""What ONNX Runtime 1.32 makes wrong from opset 21 on: a Reshape, which a probe begins with, gets a
-QuantizeLinear of its own, whose int8 the optimisation takes for uint8, and loading fails."""
+"""An operator that ONNX Runtime 1.32 computes wrong from opset 21 on: a Reshape, which a probe
+begins with, gets a QuantizeLinear of its own, whose int8 the optimisation reads as uint8, and
+loading fails."""
 
 
 class Float32Session:

@@ -125,7 +125,7 @@ class Repainter:
 
     @cached_property
     def _context(self) -> PaintContext:
-        """What the paintings of `model` know."""
+        """The context of the paintings of `model`."""
         return paint_context(self.flat, self._lists, self.options, self.found)
 
     def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:

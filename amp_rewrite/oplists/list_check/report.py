@@ -1,4 +1,4 @@
-"""What a check of op lists found, as text, JSON and GitHub annotations."""
+"""The findings of a check of op lists, as text, JSON and GitHub annotations."""
 
 from __future__ import annotations
 

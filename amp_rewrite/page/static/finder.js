@@ -39,7 +39,7 @@ function goTo(step) {
   }
 }
 
-/** Find what has a text in its name or is an operator of that name, whatever the case. */
+/** Find what has a text in its name or module or is an operator of that name, whatever the case. */
 function search(wanted) {
   const sought = wanted.trim().toLowerCase();
   press(NONE);
@@ -49,7 +49,7 @@ function search(wanted) {
   const matches = data.strings.map((string) => string.toLowerCase().includes(sought));
   const found = [];
   for (let item = 0; item < firstGroup; item++) {
-    const names = isEnd(item) ? [ends.name[item - nodeCount]] : [nodes.name[item], nodes.op[item]];
+    const names = isEnd(item) ? [ends.name[item - nodeCount]] : [nodes.name[item], nodes.module[item], nodes.op[item]];
     if (names.some((number) => number !== NONE && matches[number])) {
       found.push(item);
     }

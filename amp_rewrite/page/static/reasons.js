@@ -59,8 +59,8 @@ function reasonOf(row) {
 
 /** Return the lines that explain a node, one for each of its type variables. */
 function explain(node) {
-  const name = text(nodes.name[node]), scope = text(nodes.scope[node]);
-  const what = `(${text(nodes.op[node])}${scope ? ` in ${scope}` : ""})`;
+  const name = text(nodes.name[node]), scope = text(nodes.scope[node]), module = text(nodes.module[node]);
+  const what = `(${text(nodes.op[node])}${module ? ` of ${module}` : ""}${scope ? ` in ${scope}` : ""})`;
   const rows = variablesOf(node);
   if (!rows.length) {
     return [`${name} ${what} has no float32 type variable: left as it is`];

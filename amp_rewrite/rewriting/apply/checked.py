@@ -1,4 +1,4 @@
-"""What onnx's checker gets of a model that is about to be written: all but its large weights.
+"""The message for onnx's checker of a model that is about to be written: all but its large weights.
 
 Those are graph inputs for it, those of Constants too, so that nothing of them is read. Types are
 not inferred of many nodes: they follow from the painting.

@@ -35,7 +35,7 @@ class Added:
 
 
 Read = int | Added
-"""What a node reads: a value of the model, or one that is added."""
+"""An input of a node: a value of the model, or one that is added."""
 
 
 class NewNode(NamedTuple):
@@ -63,7 +63,7 @@ OPSET_OF_AXES_INPUT = 13
 
 
 class Rewiring:
-    """What a plan makes of the edges of a graph; nothing is copied.
+    """The edges of a graph after a plan; nothing is copied.
 
     Attributes:
         flat: The model as it was read.

@@ -1,4 +1,4 @@
-"""What a rewrite notes in the metadata of a model: what it is for, and a step's precision."""
+"""The notes of a rewrite in the metadata of a model: what it is for, and a step's precision."""
 
 from __future__ import annotations
 

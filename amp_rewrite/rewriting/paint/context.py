@@ -1,4 +1,4 @@
-"""What the painting passes know: the type graph, the lists, the target and the user's rules."""
+"""The context of painting passes: the type graph, the lists, the target and the user's rules."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.modules import node_aliases, nodes_by_name
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.scaled_values import scaled_values
 from amp_rewrite.graph.traits import Trait, has, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.oplists.entries import OWN_LIST
 from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -30,7 +32,7 @@ _CONSTANT = ("", "Constant")
 # The function that stands for MeanVarianceNormalization has float32 constants, and so
 # has a TreeEnsemble, as attributes.
 _NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"}
-"""What stays float32 whatever the schema admits: it would not be valid, or means another thing."""
+"""Operators that stay float32 whatever the schema allows: in 16 bits they are invalid or differ."""
 
 _INVALID_BODIES = {("Clip", BFLOAT16.name): 16}
 """Operator and low type -> the opset from which the function that stands for the operator is valid.
@@ -40,7 +42,7 @@ A runtime without a kernel takes the function: Clip's has a Where, which admits 
 
 # operators: what ONNX Runtime does not load in float16.
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
-"""What UNSAFE_FORCE_ALL leaves alone as well: random numbers, constants and casts."""
+"""Operators that UNSAFE_FORCE_ALL leaves alone, too: random numbers, constants and casts."""
 
 _DOMAINS = {False: ("",), True: ("", "com.microsoft")}
 """Whether nothing may be float32 -> the domains whose operators are painted whatever their list."""
@@ -114,7 +116,7 @@ class PaintContext:
     watch: Callable[[str, Painting, Painting], None] | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
-    _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
+    _refusals: dict[int, Mark | None] = field(default_factory=dict[int, "Mark | None"], repr=False)
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @cached_property
@@ -203,7 +205,7 @@ class PaintContext:
         """Return how the user asked for a vertex in float32, or None."""
         if not self._is_asked:
             return None
-        by_name = self._refused_by_rules(self.type_graph.node_name(vertex))
+        by_name = self._refused_by_rules(self.type_graph.nodes[vertex])
         entry = None if self.force_all else self.entry(self.type_graph.nodes[vertex])
         return by_name or self.kept.get(vertex) or _denied(entry, Color.NONE)
 
@@ -218,12 +220,11 @@ class PaintContext:
         """Return why the pass may not touch a vertex, or None if it may."""
         if self._lawless:
             return None
-        name = self.type_graph.node_name(vertex)
         return (
-            self._refused_by_rules(name)
+            self._refused_by_rules(self.type_graph.nodes[vertex])
             or self.kept.get(vertex)
             or self.excluded.get(vertex)
-            or self._by_node_rule(vertex, name)
+            or self._by_node_rule(vertex)
         )
 
     @cached_property
@@ -326,7 +327,7 @@ class PaintContext:
 
     def is_allowed(self, vertex: int) -> bool:
         """Tell whether the user allows the node of a vertex."""
-        return bool(self._allows) and self._allowing(self.type_graph.node_name(vertex)) is not None
+        return self._allows and self._allowing(self.type_graph.nodes[vertex]) is not None
 
     def unless_allowed(self, marks: Mapping[int, Mark]) -> Mapping[int, Mark]:
         """Return the marks of vertices whose nodes the user does not allow."""
@@ -336,8 +337,8 @@ class PaintContext:
 
     def _classify(self, node: int) -> Entry | None:
         flat = self.type_graph.flat
-        called, name = flat.called(node), flat.node_names[node]
-        allowed = self._allowing(name) if self._allows else None
+        called = flat.called(node)
+        allowed = self._allowing(node) if self._allows else None
         # A Cast follows its neighbours (retarget-casts), the ones of an earlier rewrite among them.
         if allowed is not None and called[:2] != ("", "Cast"):
             why, where = allowed
@@ -354,12 +355,13 @@ class PaintContext:
         found = any(rule.list is ListName.ALLOW for rule in self.node_rules)
         return found or bool(self.rules.allow)
 
-    def _allowing(self, name: str) -> tuple[str, str] | None:
+    def _allowing(self, node: int) -> tuple[str, str] | None:
         """Return why a node is allowed, and where that is said; None if it is not."""
-        pattern = self.rules.allowed_by(name)
+        aliases = node_aliases(self.type_graph.flat, node) if self.rules.allow else ()
+        pattern = self.rules.allowed_by(aliases)
         if pattern is not None:
             return f"--allow-node {pattern}", "option allow_nodes"
-        rules = self._node_rules.get(name, ())
+        rules = self._node_rules.get(node, ())
         return next(((r.why, r.where) for r in rules if r.list is ListName.ALLOW), None)
 
     @cached_property
@@ -373,27 +375,31 @@ class PaintContext:
         return opset < OLDEST_REWRITABLE_OPSET or tensor(self.low.number) not in admitted
 
     @cached_property
-    def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
-        by_name: dict[str, tuple[NodeRule, ...]] = {}
+    def _node_rules(self) -> Mapping[int, tuple[NodeRule, ...]]:
+        nodes = nodes_by_name(self.type_graph.flat, (rule.node for rule in self.node_rules))
+        by_node: dict[int, tuple[NodeRule, ...]] = {}
         for rule in self.node_rules:
-            by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
-        return by_name
+            for node in nodes.get(rule.node, ()):
+                by_node[node] = (*by_node.get(node, ()), rule)
+        return by_node
 
-    def _refused_by_rules(self, name: str) -> Mark | None:
-        if name not in self._refusals:
-            self._refusals[name] = self._match_rules(name)
-        return self._refusals[name]
+    def _refused_by_rules(self, node: int) -> Mark | None:
+        if node not in self._refusals:
+            self._refusals[node] = self._match_rules(node)
+        return self._refusals[node]
 
-    def _match_rules(self, name: str) -> Mark | None:
+    def _match_rules(self, node: int) -> Mark | None:
+        flat = self.type_graph.flat
+        name = flat.node_names[node]
         if name in self.rules.preserve:
             return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
-        pattern = self.rules.denied_by(name) if self.rules.deny else None
+        pattern = self.rules.denied_by(node_aliases(flat, node)) if self.rules.deny else None
         if pattern is not None:
             return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
         return None
 
-    def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
-        for rule in self._node_rules.get(name, ()):
+    def _by_node_rule(self, vertex: int) -> Mark | None:
+        for rule in self._node_rules.get(self.type_graph.nodes[vertex], ()):
             variables = self.type_graph.kind_of(vertex).variables
             if rule.list is ListName.DENY and rule.variable in (None, *variables):
                 return _refusal(Reason.NODE_RULE, f"{rule.why} ({rule.where})")
@@ -482,7 +488,8 @@ def _denied(entry: Entry | None, color: Color) -> Mark | None:
         return None
     if entry.asked == "deny_ops":
         return Mark(color, Reason.DENY_OP)
-    return Mark(color, Reason.DENIED, None, entry.why)
+    where = f" ({entry.where})" if entry.asked == OWN_LIST else ""
+    return Mark(color, Reason.DENIED, None, f"{entry.why}{where}")
 
 
 def _refusal(reason: Reason, detail: str) -> Mark:

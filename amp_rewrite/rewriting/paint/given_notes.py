@@ -17,7 +17,7 @@ from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 
 
 class GivenNote(NamedTuple):
-    """What a node of the float32 form was.
+    """The origin of a node of the float32 form.
 
     Attributes:
         node: The node of the model as it was read; ABSENT for a Cast that the form needed.

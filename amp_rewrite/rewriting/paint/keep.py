@@ -33,7 +33,7 @@ _GIVEN = {Stage.GIVEN: Stage.HARMED, Stage.KEEPING: Stage.JUDGING}
 
 
 class Need(Flag):
-    """What must hold for a rule to be asked."""
+    """The condition for asking a rule."""
 
     NOTHING = 0
     SAFETY = auto()
@@ -55,7 +55,7 @@ class Ask(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """What a rule keeps.
+    """The nodes that a rule keeps.
 
     Attributes:
         detail: Why: a sentence for the user.

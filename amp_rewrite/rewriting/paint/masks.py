@@ -107,7 +107,7 @@ class Absorbed(NamedTuple):
 
 
 class _Made(Demanded[F]):
-    """What arithmetic makes of inputs and constants."""
+    """Results of arithmetic on inputs and constants."""
 
     def __init__(
         self, chains: Chains, intervals: Intervals, inputs: Mapping[int, Interval]
@@ -124,7 +124,7 @@ class _Made(Demanded[F]):
 
 
 class _Reaches(_Made["float | None"]):
-    """What no element exceeds in magnitude; a factor that is not known counts as 1.
+    """The bound of all magnitudes; a factor that is not known counts as 1.
 
     None is the result of a layer. Constants end where `saturated` says, in float32 as well.
     """

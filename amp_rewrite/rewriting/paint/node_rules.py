@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from amp_rewrite.base.name_patterns import NamePattern
@@ -23,18 +23,18 @@ class NodeRules:
     deny: tuple[NamePattern, ...] = ()
     allow: tuple[NamePattern, ...] = ()
 
-    def denied_by(self, name: str) -> str | None:
-        """Return the deny pattern that matches a node name, or None."""
-        return next((p.text for p in self.deny if p.matches(name)), None)
+    def denied_by(self, names: Collection[str]) -> str | None:
+        """Return the deny pattern that matches a name of a node or of its modules, or None."""
+        return next((p.text for p in self.deny if p.matches_any(names)), None)
 
-    def allowed_by(self, name: str) -> str | None:
-        """Return the allow pattern that matches a node name, or None."""
-        return next((p.text for p in self.allow if p.matches(name)), None)
+    def allowed_by(self, names: Collection[str]) -> str | None:
+        """Return the allow pattern that matches a name of a node or of its modules, or None."""
+        return next((p.text for p in self.allow if p.matches_any(names)), None)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a model because somebody ran it.
+    """Findings about a model that was run.
 
     Attributes:
         rules: The nodes, or type variables of nodes, that have to stay float32, with reasons.
@@ -51,4 +51,4 @@ class Findings:
 
 
 NOTHING_FOUND = Findings()
-"""What is known of a model that nobody ran."""
+"""The findings about a model that was not run."""

@@ -1,4 +1,4 @@
-"""What a pass of the painting is, and where it stands."""
+"""A pass of the painting, and its place in the order."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Stage(StrEnum):
     """When passes run (painting.md, sections 3 and 4)."""
 
     GIVEN = "given"
-    """What every round excludes, whatever is painted; the last to mark a vertex wins."""
+    """Exclusions of every round, whatever is painted; the last to mark a vertex wins."""
     SEEDING = "seeding"
     COLORING = "coloring"
     KEEPING = "keeping"
-    """What a round excludes, or joins to its group; each looks at the same painting, and the last
-    to mark a vertex wins."""
+    """Exclusions of one round, and what it joins to its group; each looks at the same painting, and
+    the last to mark a vertex wins."""
     SAVING = "saving"
-    """What saves casts once the rest is settled."""
+    """Passes that save casts once the rest is decided."""
     HARMED = "harmed"
     JUDGING = "judging"
-    """What a painting that was given loses: what is wrong, not what is slow. They are those of
+    """Dangers of a painting that was given: what is wrong, not what is slow. They are those of
     KEEPING that tell a danger, and what the rounding of constants to a file has done; HARMED: of
     GIVEN."""
 

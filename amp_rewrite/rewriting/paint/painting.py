@@ -28,7 +28,7 @@ class Color(StrEnum):
 
 
 class Mark(NamedTuple):
-    """What a pass says of one vertex.
+    """The statement of a pass about one vertex.
 
     Attributes:
         color: The color.
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
 
 
 Marks = Mapping[int, Mark]
-"""What a pass says: vertex -> mark."""
+"""The result of a pass: vertex -> mark."""
 
 
 @dataclass(frozen=True)

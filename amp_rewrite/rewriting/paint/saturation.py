@@ -1,4 +1,4 @@
-"""What becomes of the elements of a constant that are out of the range of the low type.
+"""The outcome for elements of a constant that are out of the range of the low type.
 
 Minus infinity plus a fully masked row is NaN after Softmax, so that a mask (masks.py) ends at
 the lowest finite value; at half of it where it is added to something, for -65504 + -20 is minus

@@ -1,4 +1,4 @@
-"""What is known of the numbers that a model's values hold: statistics, bounds and estimates."""
+"""Facts about the numbers of a model's values: statistics, bounds and estimates."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ValueFacts:
 
     @cached_property
     def guards(self) -> Guards:
-        """What keeps values away from zero."""
+        """The guards that keep values away from zero."""
         return Guards(self.match, self.intervals)
 
     @cached_property
@@ -89,7 +89,7 @@ class ValueFacts:
 
     @cached_property
     def intervals(self) -> Intervals:
-        """What the elements of every value are bound to be."""
+        """The bounds of the elements of every value."""
         return intervals_of(self.type_graph, self.measured, self.inputs)
 
     @cached_property

@@ -29,7 +29,7 @@ _MADE = {
     COORDINATES: "coordinates",
     PLACE: "a place",
 }
-"""What is demanded of an input, in words."""
+"""The demand on an input, in words."""
 
 
 def wide_ends(context: PaintContext, ends: AbstractSet[int]) -> dict[int, str]:

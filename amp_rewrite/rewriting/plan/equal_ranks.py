@@ -30,7 +30,7 @@ _MATRIX = 2
 """The rank from which on an operand has rows and columns."""
 
 _PRODUCTS = frozenset({("", "MatMul"), ("com.microsoft", "FusedMatMul")})
-"""What the runtime fuses a Transpose into."""
+"""The operators that the runtime fuses a Transpose into."""
 
 # operators: those that the runtime removes, or sees through, between a Transpose and a MatMul.
 _SEEN_THROUGH = ("Cast", "Identity", "Transpose")

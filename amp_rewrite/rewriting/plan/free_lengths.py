@@ -1,4 +1,4 @@
-"""What a user says of free dimensions: `N=8`, checked and read once."""
+"""The lengths of free dimensions that a user gives: `N=8`, checked and read once."""
 
 from __future__ import annotations
 

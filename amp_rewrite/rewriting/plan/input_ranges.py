@@ -1,4 +1,4 @@
-"""What a user says of the numbers that inputs hold: `x=0:255`, checked and read once."""
+"""The ranges of inputs that a user gives: `x=0:255`, checked and read once."""
 
 from __future__ import annotations
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Literal,
     TypedDict,
@@ -34,6 +33,7 @@ from amp_rewrite.dtypes import (
     type_name,
 )
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.modules import all_names
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 Lists = OpLists | str | Path | Sequence[str | Path] | None
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
 Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Dims = Mapping[str, int] | Collection[str]
@@ -62,7 +63,7 @@ MAIN, TYPES, RULES, ADVANCED = "Options", "Types", "Rules", "Advanced"
 """Groups in which helps and docs/mixed_precision.md show options."""
 
 _MEASURING = ("calibrate", "tune", "localise")
-_STEPS = ("train-step", "inject")
+_STEPS = ("train-step",)
 _GIVEN = ("check", "repair")
 """Commands that lack some options: they measure a model as it is, know the types and variables of
 a step, or read a model that is in 16 bits already."""
@@ -70,7 +71,7 @@ a step, or read a model that is in 16 bits already."""
 
 @dataclass(frozen=True)
 class Shown:
-    """What annotates an option: all that is known of it beside name, type and default value.
+    """The declaration of an option: all that is known of it beside name, type and default value.
 
     Attributes:
         group: Where helps and the page show it.
@@ -80,7 +81,7 @@ class Shown:
         names: The help of `flag` where the option is a switch as well, which `help` is about then.
         default: The default value in words, where the value does not say it.
         without: Commands that do not have it.
-        check: (name, value) -> the value as options hold it. The type says it, if None.
+        check: Returns a given value as options hold it. The type says it, if None.
     """
 
     group: str
@@ -90,39 +91,36 @@ class Shown:
     names: str | None = None
     default: str | None = None
     without: Collection[str] = ()
-    check: Callable[[str, Any], Any] | None = None
+    check: Callable[[Any], Any] | None = None
 
 
-def _switch_or_names(name: str, value: Any) -> Any:
-    return value if isinstance(value, bool) else arguments.texts(name, value)
+_SHOWN = "shown"
+"""Where a field's metadata has what is shown of it."""
 
 
-def _precision(_: str, given: object) -> str:
+def shown(value: Value, group: str, help: str, more: str = "", **about: Any) -> Value:  # noqa: A002
+    """Declare an option, as the default value of its field; see `Shown` for the rest."""
+    return field(default=value, metadata={_SHOWN: Shown(group, help, more, **about)})
+
+
+def _precision(given: object) -> str:
     return FLOAT32.name if type_name(given) == FLOAT32.name else low_dtype(given).name
 
 
-def _target(_: str, given: Any) -> str | None:
+def _target(given: Any) -> str | None:
     return None if given is None else targets.spelled(given)
 
 
-def _only(_: str, given: Any) -> str | None:
+def _only(given: Any) -> str | None:
     return None if given is None else low_dtype(given).name
 
 
-def _ranges(_: str, given: Any) -> InputRanges:
-    return input_ranges(given)
+def _kept_ends(given: Any) -> Any:
+    return given if isinstance(given, bool) else arguments.texts("keep_io_types", given)
 
 
-def _lengths(_: str, given: Any) -> FreeLengths:
-    return free_lengths(given)
-
-
-def _rules(_: str, given: Any) -> tuple[Rule, ...]:
-    return checked_rules(given)
-
-
-def _as_it_is(_: str, value: Any) -> Any:
-    return value
+def _as_it_is(given: Any) -> Any:
+    return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,201 +136,154 @@ class RewriteOptions:
         <RewriteResult: 2 of 4 float32 nodes in bfloat16 for cuda, 2 casts added>
     """
 
-    precision: Annotated[
-        AnyPrecision,
-        Shown(
-            MAIN,
-            "float16 or bfloat16; float32 converts back.",
-            "In Python, [`widen`](repair.md#how-a-16-bit-model-is-read) makes a model float32.",
-            without=("repair", *_STEPS),
-            check=_precision,
-        ),
-    ] = "float16"
-    target: Annotated[
-        targets.TargetChoice | None,
-        Shown(
-            MAIN,
-            targets.in_words(),
-            "See [targets.md](targets.md). `a,b` is what both support, `table.json` what a kernel "
-            "table has.",
-            default="what the model was made for, else `cuda`",
-            check=_target,
-        ),
-    ] = None
-    lists: Annotated[
-        Lists,
-        Shown(
-            TYPES,
-            "Op list, a file or a built-in name; later ones override.",
-            flag="--lists",
-            default="the built-in list of precision and target",
-            check=_as_it_is,
-        ),
-    ] = None
-    level: Annotated[
-        Level,
-        Shown(
-            TYPES,
-            "How much to convert: default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or "
-            "UNSAFE_FORCE_ALL.",
-            "See [op_lists.md](op_lists.md#levels). In upper or lower case. The environment "
-            "variable `AMP_REWRITE_LEVEL` replaces `default`.",
-            check=_as_it_is,
-        ),
-    ] = "default"
-    keep_io_types: Annotated[
-        bool | Names,
-        Shown(
-            TYPES,
-            "Keep the types of all graph inputs and outputs.",
-            "Casts are inside the graph then. Off: all float ones become 16-bit, but for "
-            "[those of which the digits count](what_stays_float32.md). Names (`--keep-io "
-            "NAME`, in Python a list; a regular expression fits whole names): those alone keep "
-            "their types. For a decoder with a cache, `--keep-io logits` makes the cache 16-bit, "
-            "which saves a cast at every step. `float32` makes 16-bit inputs and outputs float32.",
-            flag="--keep-io",
-            names="Keep only the types of inputs and outputs of this name (or regular expression).",
-            without=(*_STEPS, *_GIVEN),
-            check=_switch_or_names,
-        ),
-    ] = True
-    preserve: Annotated[Names, Shown(RULES, "Leave this node untouched.", without=_GIVEN)] = ()
-    deny_nodes: Annotated[
-        Names,
-        Shown(
-            RULES,
-            "Keep nodes of this name or pattern float32.",
-            "`*` is any text, `re:` begins a regular expression; both match whole names.",
-        ),
-    ] = ()
-    allow_nodes: Annotated[
-        Names, Shown(RULES, "Treat nodes of this name or pattern as allowed.")
-    ] = ()
-    deny_ops: Annotated[
-        Names, Shown(RULES, "Keep this operator float32, for example Softmax.")
-    ] = ()
-    allow_ops: Annotated[
-        Names,
-        Shown(
-            RULES,
-            "Treat this operator as allowed, for example my.domain::Attn.",
-            "[Custom operators](op_lists.md#custom-operators) too; the results of one have the "
-            "type of its first input.",
-        ),
-    ] = ()
-    weights: Annotated[
-        Weights,
-        Shown(
-            TYPES,
-            "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
-            without=_GIVEN,
-        ),
-    ] = "convert"
-    store: Annotated[
-        Store,
-        Shown(
-            TYPES,
-            "Constants stored in 16 bits, computed in float32. tables: those that Gather reads; "
-            "half: all large ones that lose little; float32: none.",
-            "[Smaller files](#small-files). The default is `tables`, but `float32` with `--target "
-            "openvino`, which would convert the rows at each look-up.",
-            without=_GIVEN,
-        ),
-    ] = "default"
-    overflow: Annotated[
-        Overflow,
-        Shown(
-            TYPES,
-            "Values that overflow float16. keep: compute in float32; auto: scale by powers of two "
-            "if --data shows an overflow; scale: also if bounds or constants show one.",
-            "[Scaling](#numbers-beyond-the-range) changes constants of the file, if more is "
-            "converted then. `scale` may add Mul nodes.",
-            without=(*_MEASURING, *_STEPS, "check"),
-        ),
-    ] = "auto"
-    only: Annotated[
-        OnlyPrecision | None,
-        Shown(
-            TYPES,
-            "float16 or bfloat16: give every float node this type, else exit 3.",
-            "No op list keeps a node float32 then: [devices without "
-            "float32](#devices-without-float32).",
-            default="none",
-            without=(*_MEASURING, *_STEPS, "check"),
-            check=_only,
-        ),
-    ] = None
-    infer_after_allow: Annotated[
-        bool,
-        Shown(
-            ADVANCED,
-            "Convert infer operators that follow an allow operator.",
-            without=_GIVEN,
-        ),
-    ] = True
-    inline_functions: Annotated[
-        bool,
-        Shown(
-            TYPES, "Inline model-local functions; else their calls stay float32.", without=_GIVEN
-        ),
-    ] = False
-    move_casts: Annotated[
-        bool,
-        Shown(
-            ADVANCED,
-            "Move casts past Reshape and similar if that saves any.",
-            without=_GIVEN,
-        ),
-    ] = True
-    variables: Annotated[
-        Names,
-        Shown(
-            RULES,
-            "Graph input that is a training variable.",
-            "The states of a step are known. An Identity that reads one stays float32.",
-            without=(*_STEPS, *_GIVEN),
-        ),
-    ] = ()
-    input_ranges: Annotated[
-        Ranges,
-        Shown(
-            RULES,
-            "NAME=LOW:HIGH: the range of an input's values.",
-            "[What follows](#ranges-without-data) is proved, not estimated. In Python also `{name: "
-            "(low, high)}`.",
-            check=_ranges,
-        ),
-    ] = ()
-    dims: Annotated[
-        Dims,
-        Shown(
-            TYPES,
-            "NAME=LENGTH: the length of a free dimension of the inputs.",
-            "Rules about sizes (long sums, shapes that differ) and the bytes of casts use it; it "
-            "stays free in the result. In Python also `{name: length}`.",
-            check=_lengths,
-        ),
-    ] = ()
-    rules: Annotated[
-        Sequence[Rule],
-        Shown(
-            RULES,
-            "[Rules of your own](#rules-of-your-own): objects with a method `keep(node)` that "
-            "returns why a node stays float32, or None; or functions under "
-            "`amp_rewrite.rules.keep`.",
-            check=_rules,
-        ),
-    ] = ()
-    strict: Annotated[
-        bool,
-        Shown(
-            RULES,
-            "Exit 3 if nothing useful was converted, an operator is on no list, or the target "
-            "lacks a kernel.",
-            "`convert` then verifies on stress inputs, too, but no training step.",
-            without=_GIVEN,
-        ),
-    ] = False
+    precision: AnyPrecision = shown(
+        "float16",
+        MAIN,
+        "float16 or bfloat16; float32 converts back.",
+        "In Python, [`widen`](repair.md#how-a-16-bit-model-is-read) makes a model float32.",
+        without=("repair", *_STEPS),
+        check=_precision,
+    )
+    target: targets.TargetChoice | None = shown(
+        None,
+        MAIN,
+        targets.in_words(),
+        "See [targets.md](targets.md). `a,b` is what both support, `table.json` what a kernel "
+        "table has.",
+        default="what the model was made for, else `cuda`",
+        check=_target,
+    )
+    lists: Lists = shown(
+        None,
+        TYPES,
+        "Op list, a file or a built-in name; later ones override.",
+        flag="--lists",
+        default="the built-in list of precision and target",
+        check=_as_it_is,
+    )
+    level: Level = shown(
+        "default",
+        TYPES,
+        "How much to convert: default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL.",
+        "See [op_lists.md](op_lists.md#levels). In upper or lower case. The environment "
+        "variable `AMP_REWRITE_LEVEL` replaces `default`.",
+        check=_as_it_is,
+    )
+    keep_io_types: bool | Names = shown(
+        True,
+        TYPES,
+        "Keep the types of all graph inputs and outputs.",
+        "Casts are inside the graph then. Off: all float ones become 16-bit, but for "
+        "[those of which the digits count](what_stays_float32.md). Names (`--keep-io "
+        "NAME`, in Python a list; a regular expression fits whole names): those alone keep "
+        "their types. For a decoder with a cache, `--keep-io logits` makes the cache 16-bit, "
+        "which saves a cast at every step. `float32` makes 16-bit inputs and outputs float32.",
+        flag="--keep-io",
+        names="Keep only the types of inputs and outputs of this name (or regular expression).",
+        without=(*_STEPS, *_GIVEN),
+        check=_kept_ends,
+    )
+    preserve: Names = shown((), RULES, "Leave this node untouched.", without=_GIVEN)
+    deny_nodes: Names = shown(
+        (),
+        RULES,
+        "Keep nodes or modules of this name or pattern float32.",
+        "`*` is any text, `re:` begins a regular expression; both match whole names. "
+        "[Modules](#names-of-modules) are those of PyTorch: `encoder.layers.0`.",
+    )
+    allow_nodes: Names = shown(
+        (), RULES, "Treat nodes or modules of this name or pattern as allowed."
+    )
+    deny_ops: Names = shown((), RULES, "Keep this operator float32, for example Softmax.")
+    allow_ops: Names = shown(
+        (),
+        RULES,
+        "Treat this operator as allowed, for example my.domain::Attn.",
+        "[Custom operators](op_lists.md#custom-operators) too; the results of one have the "
+        "type of its first input.",
+    )
+    weights: Weights = shown(
+        "convert",
+        TYPES,
+        "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
+        without=_GIVEN,
+    )
+    store: Store = shown(
+        "default",
+        TYPES,
+        "Constants stored in 16 bits, computed in float32. tables: those that Gather reads; "
+        "half: all large ones that lose little; float32: none.",
+        "[Smaller files](#small-files). The default is `tables`, but `float32` with `--target "
+        "openvino`, which would convert the rows at each look-up.",
+        without=_GIVEN,
+    )
+    overflow: Overflow = shown(
+        "auto",
+        TYPES,
+        "Values that overflow float16. keep: compute in float32; auto: scale by powers of two "
+        "if --data shows an overflow; scale: also if bounds or constants show one.",
+        "[Scaling](#numbers-beyond-the-range) changes constants of the file, if more is "
+        "converted then. `scale` may add Mul nodes.",
+        without=(*_MEASURING, *_STEPS, "check"),
+    )
+    only: OnlyPrecision | None = shown(
+        None,
+        TYPES,
+        "float16 or bfloat16: give every float node this type, else exit 3.",
+        "No op list keeps a node float32 then: [devices without "
+        "float32](#devices-without-float32).",
+        default="none",
+        without=(*_MEASURING, *_STEPS, "check"),
+        check=_only,
+    )
+    infer_after_allow: bool = shown(
+        True, ADVANCED, "Convert infer operators that follow an allow operator.", without=_GIVEN
+    )
+    inline_functions: bool = shown(
+        False, TYPES, "Inline model-local functions; else their calls stay float32.", without=_GIVEN
+    )
+    move_casts: bool = shown(
+        True, ADVANCED, "Move casts past Reshape and similar if that saves any.", without=_GIVEN
+    )
+    variables: Names = shown(
+        (),
+        RULES,
+        "Graph input that is a training variable.",
+        "The states of a step are known. An Identity that reads one stays float32.",
+        without=(*_STEPS, *_GIVEN),
+    )
+    input_ranges: Ranges = shown(
+        (),
+        RULES,
+        "NAME=LOW:HIGH: the range of an input's values.",
+        "[What follows](#ranges-without-data) is proved, not estimated. In Python also `{name: "
+        "(low, high)}`.",
+        check=input_ranges,
+    )
+    dims: Dims = shown(
+        (),
+        TYPES,
+        "NAME=LENGTH: the length of a free dimension of the inputs.",
+        "Rules about sizes (long sums, shapes that differ) and the bytes of casts use it; it "
+        "stays free in the result. In Python also `{name: length}`.",
+        check=free_lengths,
+    )
+    rules: Sequence[Rule] = shown(
+        (),
+        RULES,
+        "[Rules of your own](#rules-of-your-own): objects with a method `keep(node)` that "
+        "returns why a node stays float32, or None; or functions under "
+        "`amp_rewrite.rules.keep`.",
+        check=checked_rules,
+    )
+    strict: bool = shown(
+        False,
+        RULES,
+        "Exit 3 if nothing useful was converted, an operator is on no list, or the target "
+        "lacks a kernel.",
+        "`convert` then verifies on stress inputs, too, but no training step.",
+        without=_GIVEN,
+    )
 
     def __post_init__(self) -> None:
         """Check the values, one by one and together.
@@ -402,7 +353,7 @@ class RewriteOptions:
         """
         if not self.makes_low:
             raise OptionError(
-                "a rewrite to float32 makes nothing low",
+                "a rewrite to float32 makes nothing 16-bit",
                 remedy="for the float32 form of a model in other types: amp_rewrite.widen(model), "
                 "or `amp-rewrite convert --precision float32`",
             )
@@ -415,12 +366,12 @@ class RewriteOptions:
 
     @property
     def ranges(self) -> InputRanges:
-        """What the user says of inputs, checked."""
+        """The given ranges of inputs, checked."""
         return input_ranges(self.input_ranges)
 
     @property
     def lengths(self) -> FreeLengths:
-        """What the user says of free dimensions, checked."""
+        """The given lengths of free dimensions, checked."""
         return free_lengths(self.dims)
 
     def __repr__(self) -> str:
@@ -464,9 +415,9 @@ class RewriteOptions:
             OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
                 `allow_ops`, `variables`, `input_ranges` or `dims` names nothing.
         """
-        nodes = set(model.node_names)
-        _require_known("preserve", self.preserve, nodes, "a node name")
+        _require_known("preserve", self.preserve, {*model.node_names}, "a node name")
         rules = self.node_rules
+        nodes = all_names(model) if rules.deny or rules.allow else ()
         for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
             for pattern in patterns:
                 if not pattern.matches_any(nodes):
@@ -474,7 +425,9 @@ class RewriteOptions:
                         f"{option} matches no node",
                         found=repr(pattern.text),
                         expected=suggestion(
-                            pattern.text.strip("*."), model.node_names, "a pattern of node names"
+                            pattern.text.strip("*."),
+                            nodes,
+                            "a pattern of names of nodes or modules",
                         ),
                         remedy=f"{hint(pattern.text)}; `amp-rewrite explain MODEL` lists the names",
                     )
@@ -526,7 +479,7 @@ class Declared:
             OptionError: It is impossible.
         """
         if self.shown.check is not None:
-            return self.shown.check(self.name, value)
+            return self.shown.check(value)
         if self.type is bool:
             return arguments.switch(self.name, value)
         if self.choices:
@@ -534,12 +487,10 @@ class Declared:
         return arguments.texts(self.name, value)
 
 
-_HINTS = get_type_hints(RewriteOptions, include_extras=True)
+_TYPES = get_type_hints(RewriteOptions)
 
 OPTIONS = tuple(
-    Declared(
-        each.name, _HINTS[each.name].__origin__, each.default, _HINTS[each.name].__metadata__[0]
-    )
+    Declared(each.name, _TYPES[each.name], each.default, each.metadata[_SHOWN])
     for each in fields(RewriteOptions)
 )
 """All options of a rewrite, in their order."""
@@ -590,10 +541,10 @@ class Changes(StepChanges, total=False):
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
-"""What onnxconverter-common calls an option that means the same."""
+"""Names in onnxconverter-common of options that mean the same."""
 
 _ELSEWHERE = {"dtype": "precision", "keep_io": "keep_io_types", "ops": "deny_ops"}
-"""What users try first -> the option that does it."""
+"""Names that users try first -> the option that does it."""
 
 
 def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> RewriteOptions:
@@ -628,7 +579,7 @@ def _kept(given: Names) -> list[NamePattern]:
 
 
 AUTO, KEEP, SCALE = "auto", "keep", "scale"
-"""What is said of the opset that a model is moved to, in place of a number, and of overflow."""
+"""The words for the opset that a model is converted to, in place of a number, and of overflow."""
 
 
 def with_option_names(function: Function) -> Function:

@@ -43,7 +43,7 @@ _KEPT = 2
 
 @dataclass
 class _Paintings:
-    """What was painted of a model under some lists and options.
+    """The painting of a model under some lists and options.
 
     Attributes:
         asked: The options, without what no painting depends on, and the lists.

@@ -1,1 +1,1 @@
-"""What a rewrite did and why: frozen records, and their text, JSON and explanations."""
+"""The changes of a rewrite and their reasons: frozen records, their text, JSON, explanations."""

@@ -17,7 +17,7 @@ FREE_LENGTH = 128
 """How many keys a query sees where their number is free."""
 
 _OF_DATA = ("MatMul", "com.microsoft::FusedMatMul")
-"""What multiplies queries by keys, and shares by values."""
+"""Operators that multiply queries by keys, and shares by values."""
 
 
 def multiply_accumulates(flat: FlatGraph, node: int) -> float:

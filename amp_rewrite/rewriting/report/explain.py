@@ -14,13 +14,14 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.metadata_keys import PRECISION_KEY, REASON_KEY
+from amp_rewrite.graph.modules import known_as, nodes_called
 from amp_rewrite.rewriting.reasons import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 class Reported(Protocol):
-    """What has a report, such as the result of `rewrite`."""
+    """An object with a report, such as the result of `rewrite`."""
 
     @property
     def report(self) -> Report:
@@ -33,24 +34,43 @@ def explain(result: Report | Reported, node: str) -> str:
 
     Args:
         result: What `rewrite` returned, or its report.
-        node: The node's name.
+        node: The name of a node, or of a module such as "encoder.layers.0": all nodes in it that
+            have float32 type variables. Of a result, the name of a value, too: the node that makes
+            it, or the nodes that read an input or a constant.
 
     Raises:
-        OptionError: The model has no such node, or something else than a result was given.
+        OptionError: The model has nothing of this name, or something else than a result was given.
     """
     report = _report_of(result)
-    arguments.text("node", node, what="the name of a node")
-    records = [record for record in report.nodes if record.name == node]
-    if not records:
-        raise OptionError(
-            "no node has this name",
-            found=repr(node),
-            expected=suggestion(node, (r.name for r in report.nodes), "a node name of the model"),
-            remedy="`amp-rewrite explain MODEL` lists them",
-        )
+    arguments.text("node", node, what="the name of a node, a module or a value")
+    flat = getattr(result, "flat", None)
+    records = _records_of(report, flat if isinstance(flat, FlatGraph) else None, node)
     index = vertices_by_name(report)
     lines = (printable(line) for record in records for line in _lines(report, record, index))
     return "\n".join(lines)
+
+
+def _records_of(report: Report, flat: FlatGraph | None, name: str) -> list[NodeRecord]:
+    """Return the records of the nodes that a name means.
+
+    Raises:
+        OptionError: It means none.
+    """
+    found = [record for record in report.nodes if record.name == name]
+    found = found or [r for r in report.nodes if name in known_as(r.name, r.module)]
+    if not found and flat is not None:
+        found = [report.nodes[node] for node in nodes_called(flat, name)]
+    if not found:
+        names = dict.fromkeys(n for r in report.nodes for n in known_as(r.name, r.module))
+        values = () if flat is None else flat.value_names
+        raise OptionError(
+            "no node has this name",
+            found=repr(name),
+            expected=suggestion(name, names, "")
+            or suggestion(name, values, "the name of a node, a module or a value"),
+            remedy="`amp-rewrite explain MODEL` lists them",
+        )
+    return [record for record in found if record.variables] or found[:1]
 
 
 def _report_of(result: object) -> Report:
@@ -76,7 +96,8 @@ def vertices_by_name(report: Report) -> dict[str, tuple[NodeRecord, VariableReco
 def _lines(
     report: Report, record: NodeRecord, index: dict[str, tuple[NodeRecord, VariableRecord]]
 ) -> list[str]:
-    where = f" in {record.scope}" if record.scope else ""
+    where = f" of {record.module}" if record.module else ""
+    where += f" in {record.scope}" if record.scope else ""
     if not record.variables:
         return [f"{record.name} ({record.op}{where}) has no float32 type variable: left as it is"]
     lines: list[str] = []

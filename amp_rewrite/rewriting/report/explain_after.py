@@ -10,6 +10,7 @@ from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.base.printable import counted, printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.modules import all_names, nodes_called
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _NEW, _OLD = "*", " "
-"""What stands in front of a type variable that the pass has marked, and of another one."""
+"""The mark in front of a type variable that the pass has marked, and of another one."""
 
 
 def explain_after(
@@ -35,7 +36,7 @@ def explain_after(
         flat: The model of a rewrite; it is painted again.
         options: The options of that.
         name: The name of the pass, or of a rule of the user.
-        nodes: The nodes that are told of; none for all that have a mark.
+        nodes: Names of nodes, modules or values; none for all nodes that have a mark.
 
     Raises:
         OptionError: There is no such pass, or no such node.
@@ -49,9 +50,11 @@ def explain_after(
         raise OptionError(
             "no pass has this name", found=repr(name), expected=expected, remedy=remedy
         )
+    chosen = set[int]()
     for node in nodes:
-        if node not in flat.node_names:
-            expected = suggestion(node, flat.node_names, "a node name of the model")
+        chosen.update(meant := nodes_called(flat, node))
+        if not meant:
+            expected = suggestion(node, all_names(flat), "a name of a node or a module")
             raise OptionError("no node has this name", found=repr(node), expected=expected)
     times: list[tuple[Painting, Painting]] = []
 
@@ -67,19 +70,19 @@ def explain_after(
     return [
         line
         for number, (before, after) in enumerate(times, 1)
-        for line in _lines(context, before, after, f"{name}, {number} of {len(times)}", nodes)
+        for line in _lines(context, before, after, f"{name}, {number} of {len(times)}", chosen)
     ]
 
 
 def _lines(
-    context: PaintContext, before: Painting, after: Painting, title: str, nodes: Collection[str]
+    context: PaintContext, before: Painting, after: Painting, title: str, nodes: Collection[int]
 ) -> Iterator[str]:
     graph, new = context.type_graph, after.changes(before)
     low, denied = int(after.allow.sum()), int(after.deny.sum())
     marked = counted(len(new), "type variable")
     yield f"{title}: {marked} marked; {low} of {after.size} {context.low.name}, {denied} denied"
     for vertex, mark in sorted(after.marks.items()):
-        if not nodes or graph.node_name(vertex) in nodes:
+        if not nodes or graph.nodes[vertex] in nodes:
             yield printable(f"{_NEW if vertex in new else _OLD} {_told(context, vertex, mark)}")
 
 

@@ -1,4 +1,4 @@
-"""What of a model is not in 16 bits, for devices that compute in nothing else.
+"""The parts of a model that are not in 16 bits, for devices that compute in nothing else.
 
 Casts at the inputs and outputs of the model are no part of it: whoever runs it there makes them.
 What an operator takes as float32 in whatever model is a setting, Resize's scales for one, and does

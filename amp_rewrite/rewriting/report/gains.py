@@ -1,4 +1,4 @@
-"""What a rewrite gained, in words that need no knowledge of how it works."""
+"""The gain of a rewrite, in words that need no knowledge of how it works."""
 
 from __future__ import annotations
 

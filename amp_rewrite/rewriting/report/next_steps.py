@@ -1,4 +1,4 @@
-"""What to try next after a rewrite: a sentence and a command each, the most useful first."""
+"""Next steps after a rewrite: a sentence and a command each, the most useful first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NextStep(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the files are called in the commands.
+    """The names of the files in the commands.
 
     Attributes:
         model: The model before.

@@ -1,4 +1,4 @@
-"""What is printed is text, never markup, and names in it never control a terminal."""
+"""Strings are printed as text, never as markup, and names in them never control a terminal."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.graph.modules import noted_module
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext, admitting_opset
@@ -55,6 +56,7 @@ class Recorder:
                     else self._variables(node)
                 ),
                 group=groups.get(node),
+                module=noted_module(flat, node),
             )
             for node, name in enumerate(flat.node_names)
         )

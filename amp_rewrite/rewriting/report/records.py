@@ -1,4 +1,4 @@
-"""What a report says of nodes, casts, weights and the whole: frozen records (formats.md)."""
+"""The records of a report on nodes, casts, weights and the whole: frozen (formats.md)."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ class NodeRecord(Record):
         list: The op list that it is on: "allow", ..., "unlisted", or "unknown" if no list knows it.
         variables: Its float32 type variables; empty for a node without any.
         group: What it is a part of, such as "LayerNormalization from ReduceMean_3 to Add_9".
+        module: The module of the framework that it comes from, "encoder.layers.0", if the file
+            says so; the JSON form has no such key otherwise.
     """
 
     name: str
@@ -73,6 +75,12 @@ class NodeRecord(Record):
     list: str
     variables: Mapping[str, VariableRecord]
     group: str | None = None
+    module: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        form = _by_field(self)
+        return form if self.module else {k: v for k, v in form.items() if k != "module"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,7 @@ class StoredRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class WeightsRecord(Record):
-    """What became of the float32 constants.
+    """The outcome for the float32 constants.
 
     Attributes:
         converted: How many are low for what computes low.

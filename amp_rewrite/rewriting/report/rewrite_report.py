@@ -38,7 +38,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Report:
-    """What a rewrite did and why.
+    """The changes of a rewrite and their reasons.
 
     Attributes:
         kept: (reason, operator) -> how many nodes stay float32 for it.

@@ -1,4 +1,4 @@
-"""What a report says of values that were multiplied by powers of two."""
+"""The report's record of values that were multiplied by powers of two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 3
 
 @dataclass(frozen=True, slots=True)
 class ScalingRecord(Record):
-    """What was scaled.
+    """The values that were scaled.
 
     Attributes:
         sets: What is scaled together; empty if nothing is.

@@ -1,4 +1,4 @@
-"""What a rewrite leaves undone: rules about nodes that match nothing, what `strict` refuses."""
+"""Shortcomings of a rewrite: rules about nodes that match nothing, what `strict` refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait
+from amp_rewrite.graph.modules import all_names, nodes_by_name
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
@@ -45,7 +46,7 @@ def unmatched_warning(context: PaintContext) -> str | None:
     if first.node in variables:
         meant = variables[first.node]
         remedy = f"of node {first.node!r} {' or '.join(meant) or 'nothing'} is float32"
-    elif meant := nearest(first.node, context.type_graph.flat.node_names):
+    elif meant := nearest(first.node, all_names(context.type_graph.flat)):
         remedy = f"did you mean {' or '.join(map(repr, meant))}?"
     else:
         remedy = "`amp-rewrite explain MODEL` lists the node names"
@@ -53,18 +54,14 @@ def unmatched_warning(context: PaintContext) -> str | None:
 
 
 def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
-    """Return node name -> its float32 type variables, for the nodes that rules name."""
-    graph, wanted = context.type_graph, {rule.node for rule in context.node_rules}
-    names = enumerate(graph.flat.node_names) if wanted else ()
-    variables_of: dict[str, tuple[str, ...]] = {}
-    for node, name in names:
-        if name in wanted:
-            kinds = [graph.kind_of(vertex) for vertex in graph.vertices_of(node)]
-            variables_of[name] = (
-                *variables_of.get(name, ()),
-                *(v for kind in kinds for v in kind.variables),
-            )
-    return variables_of
+    """Return name -> the float32 type variables of the nodes that rules mean by it."""
+    graph = context.type_graph
+    named = nodes_by_name(graph.flat, (rule.node for rule in context.node_rules))
+    kinds = {
+        name: [graph.kind_of(vertex) for node in nodes for vertex in graph.vertices_of(node)]
+        for name, nodes in named.items()
+    }
+    return {name: tuple(v for kind in of for v in kind.variables) for name, of in kinds.items()}
 
 
 def unknown_lengths(context: PaintContext, painting: Painting) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.modules import module_path
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class RuleNode:
         name: Its name; one that had none in the file has the name that reports give it.
         op_type: The operator, such as "MatMul".
         domain: The operator's domain, "" for the one of ONNX.
+        module: The module of the framework that it comes from, "encoder.layers.0"; "" if the file
+            does not say so.
     """
 
     def __init__(self, graph: TypeGraph, number: int) -> None:
@@ -86,6 +89,7 @@ class RuleNode:
         self.name: str = graph.flat.node_names[number]
         self.op_type: str = called.op_type
         self.domain: str = called.domain
+        self.module: str = module_path(graph.flat, number)
 
     def __repr__(self) -> str:
         """Return the name and the operator."""
@@ -93,13 +97,13 @@ class RuleNode:
 
     @property
     def inputs(self) -> tuple[RuleValue | None, ...]:
-        """What it reads, by input of the operator; None for one that is left out."""
+        """The values that it reads, by input of the operator; None for one that is left out."""
         read = self._graph.flat.inputs_of(self._number)
         return tuple(None if v == ABSENT else RuleValue(self._graph, v) for v in read)
 
     @property
     def outputs(self) -> tuple[RuleValue, ...]:
-        """What it writes, without outputs that are left out."""
+        """The values that it writes, without outputs that are left out."""
         written = self._graph.flat.outputs_of(self._number)
         return tuple(RuleValue(self._graph, v) for v in written if v != ABSENT)
 
@@ -132,7 +136,7 @@ class KeepRule(Protocol):
 
 
 Rule = KeepRule | PaintPass
-"""What `rules` may have."""
+"""The types of `rules`."""
 
 _KEEPING = frozenset({Stage.GIVEN, Stage.KEEPING})
 

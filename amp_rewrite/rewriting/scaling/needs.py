@@ -23,7 +23,7 @@ _UNKNOWN = 4.0
 
 # operators: a root and a logarithm of the sum.
 _NOT_THE_SUM = frozenset({"ReduceL2", "ReduceLogSum"})
-"""What gives another number than the sum that it forms, with another exponent."""
+"""Operators that give another number than the sum that they form, with another exponent."""
 
 Magnitudes = Mapping[str, float]
 """Value -> a magnitude."""
@@ -31,7 +31,7 @@ Magnitudes = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a model in float32.
+    """Measurements of a model in float32.
 
     Attributes:
         largest: Value -> its largest magnitude.
@@ -49,7 +49,7 @@ class Measured:
 
 
 class Needs:
-    """What is known of the magnitudes of a model's values, and which of them have to fit.
+    """The magnitudes of a model's values, and which of them have to fit.
 
     Attributes:
         context: What a painting of the model knows.

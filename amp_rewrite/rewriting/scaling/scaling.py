@@ -1,4 +1,4 @@
-"""What was scaled in a model, and what could not be."""
+"""The record of what was scaled in a model, and what could not be."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What was scaled in a model.
+    """The record of what was scaled in a model.
 
     Attributes:
         flat: The scaled model: the same nodes with other constants, and Muls where sets end. Its

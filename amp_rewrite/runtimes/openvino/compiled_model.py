@@ -54,7 +54,7 @@ _TYPES = {"f32": FLOAT32.name, "f16": FLOAT16.name, "bf16": BFLOAT16.name}
 _KEYS = (_ORDER, _TIME, _OP, _TYPE, _COVERS) = (
     *("execOrder", "execTimeMcs", "layerType", "runtimePrecision", "originalLayersNames"),
 )
-"""What the runtime model tells of each node; the time is no number if it is 0."""
+"""The runtime model's entry for each node; the time is no number if it is 0."""
 
 
 class Session:

@@ -15,7 +15,7 @@ from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import graphs_in
 
 APART = {"SNIPPETS_MODE": "DISABLE"}
-"""What makes it right: nothing but what oneDNN joins is computed together."""
+"""The condition for it: nothing but what oneDNN joins is computed together."""
 
 _ORDERS = ((2, 0, 3, 1, 4), (3, 0, 2, 1, 4))
 """(batch, words, 3, heads, size) and (batch, words, heads, 3, size), with the 3 in front."""

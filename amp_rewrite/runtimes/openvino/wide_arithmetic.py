@@ -1,4 +1,4 @@
-"""What a model computes in more bits than OpenVINO has: it computes int64 in 32 of them."""
+"""Values that a model computes in more bits than OpenVINO has: it computes int64 in 32 of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import operator
 
 NARROW = np.iinfo(np.int32)
-"""What it holds of an integer."""
+"""The range of its integers."""
 
 _INTEGERS = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 

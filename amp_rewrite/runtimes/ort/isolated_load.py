@@ -28,7 +28,7 @@ from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
-"""What became of a file: the runtime loaded it, refused it, or ended with its process; its CPU
+"""The outcome for a file: the runtime loaded it, refused it, or ended with its process; its CPU
 provider lacks a kernel that other providers may have; or this installation cannot tell."""
 
 SECONDS = 600.0
@@ -72,7 +72,7 @@ _LACKING = (
     "Failed to allocate memory",
     "bad_alloc",
 )
-"""What messages say where the installation lacks something, such as a library of operators."""
+"""Texts of messages where the installation lacks something, such as a library of operators."""
 
 _NO_KERNEL = "NOT_IMPLEMENTED"
 
@@ -80,12 +80,12 @@ _PREAMBLE = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : (?:Load model from .*? failed:)?"
     r"(?:\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z[]))?"
 )
-"""What stands before the reason: a code, the file, and a place in the runtime's source."""
+"""The text before the reason: a code, the file, and a place in the runtime's source."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What ONNX Runtime made of a model file.
+    """The outcome of loading a model file with ONNX Runtime.
 
     Attributes:
         outcome: What became of the file.
@@ -169,7 +169,7 @@ def load_of_source(model: Source) -> LoadResult | None:
 
 
 class _Owner:
-    """What a temporary file belongs to."""
+    """The owner of a temporary file."""
 
 
 def _load_file(path: str, seconds: float) -> LoadResult:

@@ -15,7 +15,7 @@ from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, OPENVINO, arm_provide
 
 _NOT_MADE = "Error creating execution provider"
 _FAILED_CHECK = "was false."
-"""What ONNX Runtime's errors say of a provider, and what stands before the reason."""
+"""The texts of ONNX Runtime's errors about a provider, and what stands before the reason."""
 
 _DEVICE = "device_id"
 """The option that says which of its devices a provider uses, as for those that are built in."""

@@ -27,7 +27,7 @@ _LEFT_OUT = "optimization.disable_specified_optimizers"
 _FATAL = 4
 
 _RAN = "_kernel_time"
-"""What the profile appends to a node's name where it tells how long its kernel ran."""
+"""The suffix of a node's name in the profile where it tells how long its kernel ran."""
 
 FAILING = ("DivMulFusion",)
 """Optimisations of ONNX Runtime 1.32 that fail on valid models. This one makes x / d of x * (1 / d)

@@ -24,10 +24,10 @@ LONGEST_LINE = 4096
 """Elements of a line that are looked at."""
 
 _BENT = 0.25
-"""What share of a step the next one may differ by."""
+"""The share of a step the next one may differ by."""
 
 _SMOOTH = 0.75
-"""What share of the steps have a next one like them; at the ends of rows a ramp begins again."""
+"""The share of the steps that have a next one like them; at the ends of rows a ramp restarts."""
 
 # operators: arithmetic that keeps places what they are, besides what moves or multiplies them.
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sum", "Mod", "Pow", "Neg", "Max", "Min", "Clip")

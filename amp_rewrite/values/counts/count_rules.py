@@ -1,4 +1,4 @@
-"""What kind of number a value holds, where that is not plain data, and what operators make of it.
+"""The kind of number that an operator makes of its operands: one rule for each way to compute.
 
 Counts stay counts where they are moved, added, scaled by constants or summed up. They end where
 they are divided by one another (a ratio), under a root or a logarithm (100,000 becomes 316 or
@@ -259,7 +259,7 @@ def _compressed(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _clipped(operands: Sequence[Operand]) -> Fact | None:
-    """What lies between bounds."""
+    """Values between bounds."""
     data = operands[0].fact
     return None if data is None else data.of_kind(data.kind)
 

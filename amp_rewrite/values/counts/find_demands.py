@@ -15,7 +15,7 @@ from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts, before
 
 ANGLE, JUMP, COORDINATES, PLACE = "angle", "jump", "coordinates", "place"
-"""What such an input is."""
+"""The meaning of such an input."""
 
 
 class Demand(NamedTuple):

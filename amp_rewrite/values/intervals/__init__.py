@@ -1,1 +1,1 @@
-"""What the numbers of every value are bound to be, from the model alone; no data are needed."""
+"""Bounds of the numbers of every value, from the model alone; no data are needed."""

@@ -1,4 +1,4 @@
-"""What element types say of elements, and how they round."""
+"""The ranges of element types, and how they round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = 4
 
 
 class ElementType(NamedTuple):
-    """What an element type says.
+    """The range of an element type.
 
     Attributes:
         range: What every element is within.

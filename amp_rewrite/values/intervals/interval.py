@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """What is known of the elements of a value.
+    """The known bounds of a value's elements.
 
     Attributes:
         low: No element is less.

@@ -1,4 +1,4 @@
-"""What a transfer rule sees of a node: the intervals of its inputs, its attributes and shapes."""
+"""A node as a transfer rule sees it: the intervals of its inputs, its attributes and shapes."""
 
 from __future__ import annotations
 

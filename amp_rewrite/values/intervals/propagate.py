@@ -36,7 +36,7 @@ _MANY_NODES = 2_000
 """Below this number of nodes, inferring shapes takes less time than a second sweep."""
 
 _EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
-"""What operators promise that round nothing."""
+"""The promises of operators that round nothing."""
 
 _SAME_SHAPE = (("", "Identity"), ("", "Cast"))
 """Operators whose result has the shape of the input."""

@@ -50,7 +50,7 @@ def transposed_filters(groups: int) -> Layout:
 
 
 class RowSums(NamedTuple):
-    """What the weights of a row sum up to, over all rows.
+    """The sums of the weights of a row, over all rows.
 
     Attributes:
         terms: How many weights a row has.

@@ -40,7 +40,7 @@ COMMON = 0.5
 """Which share of the variance inputs of one sum have in common: neighbours in images and audio."""
 
 DOUBT = 2.0
-"""What a deviation is divided by with each sum of products.
+"""The divisor of a deviation for each sum of products.
 
 Means follow from sums of weights; deviations from guesses about how inputs go together, and guesses
 multiply: in ppocrv4_det they were too large by 1.2 to 2 times with each of 25 layers. Estimates are
@@ -52,7 +52,7 @@ _HIGHEST_POWER = 100.0
 
 
 class Estimate(NamedTuple):
-    """What the elements of a value are like.
+    """The distribution of a value's elements.
 
     Attributes:
         mean: Their mean.

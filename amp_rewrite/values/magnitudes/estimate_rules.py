@@ -28,7 +28,7 @@ _ASTRAY = 4.0
 
 
 class Samples(Protocol):
-    """What rules ask of constants."""
+    """Questions of rules about constants."""
 
     def rows(
         self, op: Operation, index: int, layout: Layout, terms: int | None = None

@@ -42,10 +42,10 @@ _RULES = {"": RULES, "com.microsoft": CONTRIBUTED}
 """Domain -> operator -> its rule."""
 
 _NORMALISED = Estimate(0.0, 1.0, 1.0)
-"""What inputs are taken to be that nobody says anything of."""
+"""The assumed distribution of inputs of which nothing is known."""
 
 _BYTES = between(0.0, 255.0)
-"""What inputs are taken to be that a model normalises as images of bytes."""
+"""The assumed distribution of inputs that a model normalises as images of bytes."""
 
 _MASK = 4096.0
 """Constants from here on are masks or clamps: they say nothing of the size of data."""

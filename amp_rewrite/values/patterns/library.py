@@ -123,7 +123,7 @@ LAYER_NORMALIZATION = (
 RMS_NORMALIZATION = (_rms(_divided(_X, _power(_X))), _rms(_by_reciprocal(_X)))
 
 _BIASED = Op("Add", _X, Value("bias", is_constant_vector), holds=stays_an_add)
-"""What a linear layer gives to its activation, which runtimes take into the activation."""
+"""The output of a linear layer that its activation reads; runtimes fuse it with the activation."""
 
 
 def _gelus(name: str, x: Term) -> tuple[Pattern, ...]:

@@ -125,7 +125,7 @@ class ScaledAttribute(NamedTuple):
 
 @dataclass
 class System:
-    """What ties the exponents of a model together.
+    """The equations between the exponents of a model.
 
     An element is a value, or a constant as one input of one node reads it: constants that are
     short, or read once, have an exponent for each reader. Element n_values + s is what is read at

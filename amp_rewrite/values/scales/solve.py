@@ -47,7 +47,7 @@ class Room:
 
 @dataclass
 class Solution:
-    """What elements are multiplied by.
+    """The factors that elements are multiplied by.
 
     Attributes:
         exponents: Element -> its exponent, of those that have another one than 0.

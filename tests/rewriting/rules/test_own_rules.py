@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -140,7 +142,22 @@ def test_lists_by_name_and_the_environment_are_the_users_as_well(
     monkeypatch.setenv("AMP_REWRITE_INFERLIST_REMOVE", "Sigmoid")
     result = amp.rewrite(model())
     assert told(result.report) == ("denied-by-user", "added by AMP_REWRITE_DENYLIST_ADD")
-    assert "of an operator that the user keeps in float32" in result.report.to_text()
+    assert "of an operator that your own list denies" in result.report.to_text()
+
+
+def test_a_list_file_of_the_user_says_why_and_where(tmp_path: Path) -> None:
+    text = """
+        version: 1
+        precision: float16
+        target: any
+        extend: float16_cuda
+        remove: [{op: Sigmoid, list: infer, why: moved}]
+        deny: [{op: Sigmoid, why: ours reach 300}]
+    """
+    file = tmp_path / "own.yaml"
+    file.write_text(textwrap.dedent(text))
+    said = told(amp.rewrite(model(), lists=file).report)
+    assert said == ("denied-by-user", f"ours reach 300 ({file}:7)")
 
 
 @keep("keep-nothing", "fails")

@@ -1,4 +1,4 @@
-"""P6: allow-list operators that the target cannot run in the low type leave the painting.
+"""P6: allow-list operators that the target cannot run in the 16-bit type leave the painting.
 
 Evidence: silero_v6 in bfloat16 for cuda, whose opset has no bfloat16 Conv: 153 low nodes and 22
 casts without the pass, none with it.
@@ -27,7 +27,7 @@ QUANTIZED = frozenset(
     Place(
         Stage.COLORING,
         60,
-        "allow vertices whose variable the target cannot run in the low type, or whose "
+        "allow vertices whose variable the target cannot run in the 16-bit type, or whose "
         "node has a quantised operand, leave the painting",
         "P6",
     ),

@@ -17,7 +17,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
     Place(
         Stage.KEEPING,
         20,
-        "nothing: the factor in front of a low matrix product becomes low with it "
+        "nothing: the factor before a 16-bit matrix product becomes 16-bit with it "
         "([below](#groups))",
     ),
 )

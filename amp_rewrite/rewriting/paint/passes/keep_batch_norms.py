@@ -20,10 +20,10 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassR
 
 RUNTIME_FUSION = PassReason(
     "runtime-fusion",
-    phrase="ONNX Runtime cannot load it behind a {precision} MatMul",
+    phrase="ONNX Runtime cannot load it after a {precision} MatMul",
     plain="follows a {precision} MatMul that ONNX Runtime would fuse it into",
     row=(
-        "a BatchNormalization with float32 statistics behind a low MatMul: ONNX Runtime 1.32 fuses "
+        "float32 BatchNormalization after a 16-bit MatMul: ONNX Runtime 1.32 fuses "
         "the two and refuses the file"
     ),
 )
@@ -37,7 +37,7 @@ _LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
     RUNTIME_FUSION,
     Stage.KEEPING,
     130,
-    "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX Runtime fuses "
+    "a BatchNormalization with float32 statistics after a 16-bit MatMul, which ONNX Runtime fuses "
     "into it whatever their types ([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
     needs=Need.NOTHING,
     danger=True,

@@ -51,7 +51,7 @@ _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
     ),
     Stage.KEEPING,
     75,
-    "scores to which large constants or places are added, as by ALiBi, and the Softmax behind",
+    "scores to which large constants or places are added, as by ALiBi, and the Softmax after it",
 )
 def keep_biases(m: Match, ask: Ask) -> Kept:
     """Unpaint sums of scores and large constants, with what lies between them and the Softmax."""

@@ -1,4 +1,4 @@
-"""What is multiplied with coordinates stays float32, too, where something is looked up at a place.
+"""Factors of coordinates stay float32, too, where something is looked up at a place.
 
 A product of places and data is a place, which keep_demands.py keeps. The data are as exact as the
 place must be: theta of an affine grid is near 1, so that float16 moves a picture of 512 pixels by

@@ -1,4 +1,4 @@
-"""What would compute with a constant that the target cuts off stays float32.
+"""Operators that would compute with a constant that the target cuts off stay float32.
 
 A runtime that folds constants when it loads a model may not round their results to nearest: 1 / 6
 becomes 0.16602 in place of 0.16699, and every HardSwish that divides by 6 comes out too small by
@@ -27,7 +27,7 @@ CONSTANT_CUT = PassReason(
 
 # operators: those that multiply with an attribute.
 _SLOPES = {"HardSigmoid": 0.2, "LeakyRelu": 0.01}
-"""What operators multiply with by default."""
+"""The default factors of operators."""
 
 
 @keep(

@@ -27,5 +27,5 @@ def keep_dequantized(m: Match, ask: Ask) -> Kept:
         if not any(map(is_allow, vertices_of(group.first))):
             vertices = (v for n in group.nodes for v in vertices_of(n) if is_allow(v))
             yield Keep(
-                f"behind {m.name(group.first)}, which something reads as float32", (), vertices
+                f"after {m.name(group.first)}, which something reads as float32", (), vertices
             )

@@ -51,7 +51,7 @@ _SCALING = SIGNED | {"Clip", "Max", "Min", "Mul", "Div", "Pow", "Reciprocal"}
 _COSINE = _SCALING | _NORMS | having(Trait.SUMS_UP) | ADDED
 
 _Squares = tuple[int, list[int]]
-"""What something is the square, or a sum of squares, of, and the nodes that make it of that."""
+"""The base of a square, or of a sum of squares, and the nodes that make it of that."""
 
 
 @keep(

@@ -42,7 +42,7 @@ Marks = dict[int, Mark]
         Stage.KEEPING,
         10,
         "groups that the target computes as one operator: what has a part in float32 has "
-        "all of it there, or becomes low as a whole ([below](#groups))",
+        "all of it there, or becomes 16-bit as a whole ([below](#groups))",
     ),
     Place(Stage.JUDGING, 10),
     reasons=(FUSED_FLOAT32,),
@@ -65,7 +65,7 @@ def _has_lost(low_before: Array, painting: Painting, fused: FusedGroup) -> bool:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What becomes of one group in one painting."""
+    """The outcome for one group in one painting."""
 
     context: PaintContext
     painting: Painting

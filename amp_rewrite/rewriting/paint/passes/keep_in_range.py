@@ -1,4 +1,4 @@
-"""What leaves the range of the low type, for certain or by an estimate, stays float32.
+"""Values outside the range of the 16-bit type, for certain or by an estimate, stays float32.
 
 Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
 would get an infinity from the cast. Where kernels add in the low type, a product whose partial sums

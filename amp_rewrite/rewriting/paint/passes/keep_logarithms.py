@@ -1,4 +1,4 @@
-"""What a logarithm of small numbers reads stays float32 with it.
+"""The argument of a logarithm of small numbers stays float32 with it.
 
 A logarithm turns relative errors into absolute ones. The low type spoils its argument in two ways:
 small numbers lose their digits and vanish, in log(max(mel, 1e-10)) of quiet audio; and differences

@@ -1,4 +1,4 @@
-"""What a kernel computes the places of its results in stays float32 where axes are too long for it.
+"""Operators whose kernel computes places of its results stay float32 where an axis is too long.
 
 In float16 whole numbers are exact up to 2,048: behind that the kernel of WebGPU's ConvTranspose
 reads its input at the wrong places. Rows of the tables of kernels say which operators do so. An
@@ -19,13 +19,13 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassR
         "long-axis",
         phrase="its results are too many along an axis for target {target}",
         plain="has axes that are too long for indices in {precision} on target {target}",
-        row="its kernel computes indices in the low type, and an axis of its result may be longer "
+        row="its kernel computes indices in 16 bits, and an axis of its result may be longer "
         "than that counts",
         danger=True,
     ),
     Stage.GIVEN,
     75,
-    "what the target's kernels compute indices of in the low type, where an axis is longer than "
+    "what the target's kernels compute indices of in 16 bits, where an axis is longer than "
     "that counts, before the first round",
     needs=Need.NOTHING,
 )

@@ -50,13 +50,12 @@ _SAME = frozenset({"Cast", "Identity"})
         "long-sum",
         phrase="its sums are too long for target {target}",
         plain="adds up too many numbers for the {precision} accumulators of target {target}",
-        row="it adds up more terms in the low type than that can hold",
+        row="it adds up more terms in 16 bits than these can hold",
         danger=True,
     ),
     Stage.GIVEN,
     70,
-    "sums of too many terms, where the target's kernels add in the low type, before the first "
-    "round",
+    "sums of too many terms, where the target's kernels add in 16 bits, before the first round",
     needs=Need.NOTHING,
 )
 def keep_long_sums(m: Match, ask: Ask) -> Kept:

@@ -33,7 +33,7 @@ _SWALLOWING = 2.0**40
     ),
     Stage.KEEPING,
     70,
-    "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
+    "scores with a mask added, the mask, and the Softmax after it ([below](#masks))",
     needs=Need.NOTHING,
 )
 def keep_masks(m: Match, _: Ask) -> Kept:
@@ -65,7 +65,7 @@ def _spoilt(m: Match, node: int) -> str:
     if is_given:
         return (
             f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole "
-            "would come out differently (--input-range NAME=LOW:HIGH says that it is none)"
+            "would come out differently (--input-range NAME=LOW:HIGH says that it is no mask)"
         )
     return (
         f"{name} adds {min(f.least for f in fills):.3g} where nothing is to be seen; in {low} rows "

@@ -1,4 +1,4 @@
-"""What of a training step stays float32 by construction, whatever the lists say.
+"""Parts of a training step that stay float32 by construction, whatever the lists say.
 
 - The parts that a builder says so of (graph/step_part.py): arithmetic on gradients, clipping, loss
   scaling, the update, and the losses of this package.

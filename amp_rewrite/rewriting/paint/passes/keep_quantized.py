@@ -32,5 +32,5 @@ def keep_quantized(m: Match, ask: Ask) -> Kept:
     for group in quantized_groups(m.graph):
         first, last = m.name(group.first), group.last
         if not (group.keeps_operand and m.low is FLOAT16 and may_be_low(ask.context, group.first)):
-            where = f"behind {first}" if last == ABSENT else f"between {first} and {m.name(last)}"
+            where = f"after {first}" if last == ABSENT else f"between {first} and {m.name(last)}"
             yield Keep(where, group.nodes)

@@ -1,4 +1,4 @@
-"""What a runtime has no kernel for in the type that a model came with cannot stay in it.
+"""Operators without a kernel in the type that a model came with cannot stay in it.
 
 Nobody asks that of a model that is to be made low: there a missing kernel is a matter of speed or
 of casts, and `drop-unsupported` asks the kernel table of the target alone. A file that came in 16

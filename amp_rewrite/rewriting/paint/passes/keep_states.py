@@ -211,7 +211,7 @@ def _reached(
 def _unrolled(m: Match) -> Iterator[Keep]:
     """Yield what lies between the first and the last product with a weight."""
     weights = _weights(m)
-    steps = list(_on_ways(m, m.nodes(*LINEAR, *PRODUCTS), weights, set(weights)))
+    steps = list(_on_ways(m, range(m.flat.n_nodes), weights, set(weights)))
     products: dict[int, set[int]] = {}
     for node in steps:
         if node in weights:

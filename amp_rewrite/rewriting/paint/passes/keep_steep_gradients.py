@@ -42,7 +42,7 @@ _ONE = np.ones(1)
     Reason.LIKELY_OVERFLOW,
     Stage.GIVEN,
     55,
-    "gradients behind a small guard, and products that read them ([below](#training-steps))",
+    "gradients after a small guard, and products that read them ([below](#training-steps))",
     needs=Need.SAFETY | Need.RANGE,
     danger=False,
 )

@@ -1,4 +1,4 @@
-"""What reads a float32 sum of no known bound stays float32 with it.
+"""Readers of a float32 sum of no known bound stay float32 with it.
 
 Operators that add up many elements stay float32, for the sum may be larger than the low type holds;
 a Cast straight behind it would still make it infinite. A node of a graph network with 30,000

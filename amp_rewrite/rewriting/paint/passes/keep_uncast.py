@@ -1,4 +1,4 @@
-"""What feeds a float32 operator that its target cannot build behind a Cast stays float32.
+"""Inputs of a float32 operator that its target cannot build after a Cast stay float32.
 
 TensorRT makes a loop of a recurrent operator. It moves a Cast of the sequence into the loop, past
 operators that only move elements, and then finds that the shapes do not fit.
@@ -18,9 +18,9 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassR
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",
-    phrase="target {target} cannot have a Cast behind it",
-    plain="feeds an operator that target {target} cannot build behind a Cast",
-    row="it feeds a float32 operator that the target cannot build behind a Cast",
+    phrase="target {target} cannot have a Cast after it",
+    plain="feeds an operator that target {target} cannot build after a Cast",
+    row="it feeds a float32 operator that the target cannot build after a Cast",
 )
 
 
@@ -29,7 +29,7 @@ NO_CAST_BEHIND = PassReason(
     NO_CAST_BEHIND,
     Stage.KEEPING,
     120,
-    "what feeds a float32 operator that the target cannot build behind a Cast: on TensorRT a "
+    "what feeds a float32 operator that the target cannot build after a Cast: on TensorRT a "
     "recurrent one, or Attention",
     needs=Need.NOTHING,
     overrules=True,
@@ -40,7 +40,7 @@ def keep_uncast(m: Match, ask: Ask) -> Kept:
     uncast = {} if kernels is None else kernels.uncast
     ports = {operator(Operator(*called)): sorted(some) for called, some in uncast.items()}
     for read in reversed([*m.reads(~allow, ports)]) if ports else ():  # the last one is told
-        detail = f"{m.name(read.node)} cannot be built behind a Cast"
+        detail = f"{m.name(read.node)} cannot be built after a Cast"
         made = (v for v in _makers(m, read.value) if allow[v])
         yield Keep(detail, (), made, read.vertex)
 

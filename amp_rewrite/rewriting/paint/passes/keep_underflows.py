@@ -52,7 +52,7 @@ _NORMALIZING = {
     "SimplifiedLayerNormalization": (_SCALE,),
 }
 _EPSILON = 1e-5
-"""What BatchNormalization adds to variances unless an attribute says otherwise."""
+"""The number that BatchNormalization adds to variances unless an attribute says otherwise."""
 
 _TIGHT = 256.0
 """Bounds up to here are those of bytes, Clip, Sigmoid and the like, which reach them; those of long
@@ -64,7 +64,7 @@ sums are far above what the sums ever are."""
     Reason.CONSTANT_UNDERFLOW,
     Stage.KEEPING,
     100,
-    "what a small number that the low type loses would upset",
+    "what a small number that the 16-bit type loses would change",
     needs=Need.NOTHING,
     overrules=True,
 )

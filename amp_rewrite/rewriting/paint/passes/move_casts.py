@@ -44,7 +44,7 @@ MOST_SWEEPS = 4
 
 
 class Cost(NamedTuple):
-    """What a set of casts costs, compared in this order."""
+    """The costs of a set of casts, compared in this order."""
 
     casts: int
     elements: int

@@ -12,9 +12,9 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 RETARGETED = PassReason(
     "retargeted-cast",
-    phrase="a Cast whose consumers are all low, retargeted for",
+    phrase="a Cast whose consumers are all 16-bit, retargeted for",
     plain="is a Cast that is only read in {precision}",
-    row="a Cast whose consumers are all low (K)",
+    row="a Cast whose consumers are all 16-bit (K)",
 )
 
 

@@ -19,7 +19,7 @@ RETARGETED_SCALES = PassReason(
     "low-scales",
     phrase="quantised weights, whose scales are converted for",
     plain="holds quantised weights that are only read in {precision}",
-    row="a DequantizeLinear of weights whose consumers are all low (K): its scales are converted",
+    row="a DequantizeLinear of weights with only 16-bit consumers (K): its scales are converted",
 )
 
 

@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.paint.passes.move_casts import CastSearch, Cost
 
 OUTPUT = PassReason(
     "output",
-    phrase="it makes a float32 output of what is low, and the cast only moves",
+    phrase="it makes a float32 output of 16-bit values, and the cast only moves",
     plain="makes a float32 output, and the cast only moves",
 )
 
