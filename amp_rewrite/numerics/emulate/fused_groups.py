@@ -14,7 +14,6 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.kernels.rounding_table import OF_TENSORS, Followers, RoundingTable
-from amp_rewrite.numerics.emulate.folded_weights import is_linear
 
 BATCH_NORM = "BatchNormalization"
 # operators: whose constants are computed in the low type, or are numbers of it.
@@ -30,8 +29,7 @@ class Fused:
     Attributes:
         unrounded: Value of a low type -> its readers that get it as it was computed.
         folded: Node whose constant goes into weights -> what it goes into: the product, what
-            stands between, and itself. Of a product the last such node is there, and of sums and
-            products with constants the last one.
+            stands between, and itself. Of a product the last such node is there.
     """
 
     unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
@@ -105,7 +103,6 @@ class _Finder:
         for node in self.graph:
             if node not in chained and self._is_together(node):
                 self._join(node)
-        self._rows()
         self._cut()
         for number, nodes in self.members.items():
             for node in nodes:
@@ -121,22 +118,6 @@ class _Finder:
             concerned = node.domain == "" and node.op_type in CUT and node not in inside
             if concerned and node.outputs[0] in self.low:
                 self.folded[node] = (node,)
-
-    def _rows(self) -> None:
-        """Note sums and products with constants that follow each other: they are one of each."""
-        taken = {node for chain in self.folded.values() for node in chain}
-        for node in self.graph:
-            row, following = list[ir.Node](), [node]
-            while len(following) == 1 and following[0] not in taken and self._is_linear(*following):
-                row += following
-                taken |= set(following)
-                value = row[-1].outputs[0]
-                following = [] if value in self.ends else self._users(value)
-            if len(row) > 1 or (row and node.op_type == "Div"):
-                self.folded[row[-1]] = tuple(row)
-
-    def _is_linear(self, node: ir.Node) -> bool:
-        return node in self.order and node.outputs[0] in self.low and is_linear(node)
 
     def _followers(self, node: ir.Node) -> Followers | None:
         """Return what is computed together with a node, if its weights are constant."""

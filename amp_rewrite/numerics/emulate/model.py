@@ -18,7 +18,7 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
 from amp_rewrite.numerics.emulate.exact import is_exact
-from amp_rewrite.numerics.emulate.folded_weights import alone, folded, in_a_row, is_linear
+from amp_rewrite.numerics.emulate.folded_weights import alone, folded
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
@@ -168,10 +168,7 @@ class _Emulator:
     def _folded(self, node: ir.Node) -> tuple[list[ir.Node], ir.Value] | None:
         """Return what computes a node whose constants went into weights before it."""
         chain, nodes = self.fused.folded[node], self._collector(node)
-        if is_linear(chain[0]):
-            result = in_a_row(chain, nodes)
-        else:
-            result = alone(node, nodes) if len(chain) == 1 else folded(chain, nodes)
+        result = alone(node, nodes) if len(chain) == 1 else folded(chain, nodes)
         return None if result is None else (nodes.made, result)
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:

@@ -57,15 +57,6 @@ CASES = {
         "{ a = Add(x, z) b = Mul(a, z) y = Mul(b, x) }",
         {},
     ),
-    "sums and products with constants in a row": (
-        "g (bfloat16[64,256] x) => (bfloat16[64,256] y)"
-        "{ a = Tanh(x) b = Add(a, c) d = Div(b, s) e = Mul(d, t) y = Add(e, x) }",
-        {"c": (256,), "s": (256,), "t": (1,)},
-    ),
-    "a divisor": (
-        "g (bfloat16[64,256] x) => (bfloat16[64,256] y) { y = Div(x, s) }",
-        {"s": (256,)},
-    ),
     "the slope of HardSigmoid": (
         "g (bfloat16[64,256] x) => (bfloat16[64,256] y)"
         "{ y = HardSigmoid <alpha = 0.2, beta = 0.4> (x) }",
