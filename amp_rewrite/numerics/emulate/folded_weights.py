@@ -8,8 +8,6 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     w' = r(w * s), b' = r(b * s)                               for a factor s, r(1 / s) of a Div
     k = r(scale / r(sqrt(r(var + epsilon))))                   of a BatchNormalization
     w' = r(w * k), b' = r(r(r(b - mean) * k) + bias)           behind a product
-    x * k + r(bias - r(mean * k))                              alone
-    r(alpha), r(beta)                                          of LeakyRelu and HardSigmoid
 
 Evidence: ppocr_cls: error .0022 without, and passes; .11 with, and fails, as 35 normalizations are
 folded so.
@@ -31,8 +29,6 @@ Array = np.ndarray[Any, Any]
 _CONVOLUTIONS = ("Conv", "ConvTranspose")  # operators: of which OpenVINO folds constants
 _FACTORS = ("Mul", "Div")  # operators: of which OpenVINO folds constants
 _TERMS = ("Add", "Sub")  # operators: of which OpenVINO folds constants
-# operators: their attributes that OpenVINO has in the low type, and the defaults.
-_SLOPES = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 
 
 def cut_half(numbers: Array) -> Array:
@@ -84,30 +80,6 @@ def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
             return None
         weights, bias = step
     return _product(head, weights, bias, nodes)
-
-
-def alone(node: ir.Node, nodes: NodeCollector) -> ir.Value | None:
-    """Add nodes that compute a node with the constants that it has there, and return the result."""
-    if node.op_type in _SLOPES:
-        return _with_slope(node, nodes)
-    numbers = _statistics(node)
-    if numbers is None:
-        return None
-    scale, mean, bias = numbers
-    zeros, term = np.zeros_like(scale), cut_half(bias - cut_half(mean * scale))
-    constants = map(nodes.array, (scale, term, zeros, zeros + 1))
-    epsilon = ir.AttrFloat32("epsilon", 0.0)
-    return nodes.add(node.op_type, [node.inputs[0], *constants], [epsilon], FLOAT32.ir)
-
-
-def _with_slope(node: ir.Node, nodes: NodeCollector) -> ir.Value:
-    """Add a LeakyRelu or HardSigmoid whose attributes are bfloat16."""
-    numbers = [
-        (name, cut_half(np.array([node.attributes.get_float(name, default)], np.float32)))
-        for name, default in _SLOPES[node.op_type].items()
-    ]
-    attributes = [ir.AttrFloat32(attribute, float(number[0])) for attribute, number in numbers]
-    return nodes.add(node.op_type, node.inputs, attributes, FLOAT32.ir)
 
 
 def _channels(head: ir.Node, weights: Array) -> int:

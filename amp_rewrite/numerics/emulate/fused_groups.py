@@ -16,8 +16,6 @@ from amp_rewrite.graph.traits import operator
 from amp_rewrite.kernels.rounding_table import OF_TENSORS, Followers, RoundingTable
 
 BATCH_NORM = "BatchNormalization"
-# operators: whose constants are computed in the low type, or are numbers of it.
-CUT = (BATCH_NORM, "HardSigmoid", "LeakyRelu")
 
 Low = Mapping[ir.Value | None, DType]
 
@@ -103,21 +101,12 @@ class _Finder:
         for node in self.graph:
             if node not in chained and self._is_together(node):
                 self._join(node)
-        self._cut()
         for number, nodes in self.members.items():
             for node in nodes:
                 readers = self._users(node.outputs[0])
                 together = frozenset(n for n in readers if self.group_of.get(n) == number)
                 if together:
                     self.inside[node.outputs[0]] = together
-
-    def _cut(self) -> None:
-        """Note the nodes whose constants are cut to the low type, and not folded into weights."""
-        inside = {node for chain in self.folded.values() for node in chain}
-        for node in self.graph:
-            concerned = node.domain == "" and node.op_type in CUT and node not in inside
-            if concerned and node.outputs[0] in self.low:
-                self.folded[node] = (node,)
 
     def _followers(self, node: ir.Node) -> Followers | None:
         """Return what is computed together with a node, if its weights are constant."""
