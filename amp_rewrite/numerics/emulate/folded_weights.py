@@ -22,6 +22,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 Array = np.ndarray[Any, Any]
@@ -37,24 +38,10 @@ def cut_half(numbers: Array) -> Array:
     return ((bits + ((bits & 0x10000) >> 1)) & 0xFFFF0000).view(np.float32)
 
 
-def is_known(value: ir.Value | None) -> bool:
-    """Tell whether a value is an initializer, or a Constant that is a tensor."""
-    return _tensor(value) is not None
-
-
 def constant_of(value: ir.Value | None) -> Array | None:
     """Return the numbers of an initializer or of a Constant in float32, or None."""
-    tensor = _tensor(value)
+    tensor = known_tensor(value)
     return None if tensor is None else np.asarray(tensor.numpy(), np.float32)
-
-
-def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    if value is None or value.const_value is not None:
-        return None if value is None else value.const_value
-    maker = value.producer()
-    if maker is None or maker.op_type != "Constant" or "value" not in maker.attributes:
-        return None
-    return maker.attributes["value"].as_tensor()
 
 
 def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
