@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import amp_rewrite.base.late_sympy  # noqa: F401 # pyright: ignore[reportUnusedImport] before onnx_ir
+from amp_rewrite.base import late_sympy  # noqa: F401 # pyright: ignore[reportUnusedImport] before onnx_ir
 
 # isort: split
 import os
