@@ -165,7 +165,7 @@ def test_no_other_file_knows_a_target_by_its_name() -> None:
     devices |= {
         f"training/session/{n}.py" for n in ("compiled_program", "program_cache", "device_limits")
     }
-    devices |= {"numerics/emulate/fed_inputs.py"}  # a tensor's method
+    devices |= {"numerics/emulate/emulated_feeds.py"}  # a tensor's method
     names = {t.name for t in targets.TARGETS} | {t.provider for t in targets.TARGETS}
     found = {
         str(MODULES[name].relative_to(PACKAGE))

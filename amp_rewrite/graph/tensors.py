@@ -165,6 +165,14 @@ def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
+def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the tensor of an initializer or of a Constant, None for anything else."""
+    producer = None if value is None else value.producer()
+    if producer is not None:
+        return held_tensor(producer)
+    return None if value is None else value.const_value
+
+
 class SparseTensor(ir.LazyTensor):
     """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from amp_rewrite.base import late_sympy  # noqa: F401 # pyright: ignore[reportUnusedImport] before onnx_ir
+
+# isort: split
 import os
 from typing import Any, Protocol
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
+from amp_rewrite.numerics.emulate.emulated_feeds import Feeds
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.numerics.emulate.fed_inputs import Feeds
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs

@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
@@ -34,7 +35,6 @@ from amp_rewrite.numerics.compare.single_nodes import SingleNode
 from amp_rewrite.numerics.compare.verify_records import Misfit
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
-from amp_rewrite.numerics.inputs.consumers import constant
 
 FAR = 0.1
 """How far an output may be off, relative to its size, where a node adds up in the low type.
@@ -181,7 +181,7 @@ def _can_run(node: ir.Node, original: TypedModel, names_of: Known, seen: Seen) -
     if (node.domain, node.op_type, node.overload) in original.model.functions:
         return False
     there = (
-        v is None or v.name in names_of or v.name in seen.others or constant(v) is not None
+        v is None or v.name in names_of or v.name in seen.others or known_tensor(v) is not None
         for v in node.inputs
     )
     return all(there) and original.types.get(node.outputs[0]) == "tensor(float)"

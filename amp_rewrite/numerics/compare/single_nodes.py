@@ -14,10 +14,10 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import AmpError
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Array
-from amp_rewrite.numerics.inputs.consumers import constant
 
 Values = Mapping[str, Any]
 _FEW = 8
@@ -38,7 +38,7 @@ class SingleNode:
         self._floats: dict[str, Array] = {}
         self._others: dict[str, Array] = {}
         for value in node.inputs:
-            tensor = constant(value)
+            tensor = known_tensor(value)
             if value is not None and tensor is not None:
                 numbers = tensor.numpy()
                 held = self._floats if numbers.dtype == FLOAT32.numpy else self._others

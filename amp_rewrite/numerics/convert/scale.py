@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.graph.io.read import shared_objects
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
+from amp_rewrite.numerics.convert.float32_distance import float32_distance
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
@@ -141,21 +140,7 @@ def proof_of(model: Source, scaled: Source, feeds: Iterable[Feeds]) -> Proof:
         for feed in feeds:
             expected, outputs, count = original.run(feed), scaled_model.run(feed), count + 1
             pairs = ((expected[name], outputs[name]) for name in expected)
-            worst = max([worst, *(_distance_of(a, b) for a, b in pairs)])
+            worst = max([worst, *(float32_distance(a, b) for a, b in pairs)])
     except AmpError:
         return Proof(math.inf, count)
     return Proof(worst, count)
-
-
-def _distance_of(expected: object, output: object) -> float:
-    a, b = np.asarray(expected), np.asarray(output)
-    if a.dtype.kind != "f":
-        return 0.0 if np.array_equal(a, b) else math.inf
-    if np.array_equal(a, b, equal_nan=True) or not a.size:
-        return 0.0
-    same = np.isfinite(a) == np.isfinite(b)
-    if not same.all():
-        return math.inf
-    held = np.isfinite(a)
-    apart = np.abs(a[held].astype(np.float64) - b[held])
-    return float(apart.max(initial=0.0) / max(np.abs(a[held]).max(initial=0.0), 1e-30))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.kernels.accumulation import SumOrder
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
@@ -211,13 +212,10 @@ def known_shape(value: ir.Value) -> list[int] | None:
     maker = value.producer()
     if shape is None and maker is not None and maker.op_type == "Cast":  # of a low constant
         return None if maker.inputs[0] is None else known_shape(maker.inputs[0])
-    if shape is None and maker is not None and maker.op_type == "Constant":
-        tensor = maker.attributes.get("value")
-        shape = None if tensor is None else tensor.as_tensor().shape
-    if shape is None:
-        return None
-    lengths = [length for length in shape if isinstance(length, int)]
-    return lengths if len(lengths) == len(shape) else None
+    if shape is None and (tensor := known_tensor(value)) is not None:
+        return list(tensor.shape.numpy())
+    lengths = [length for length in shape or () if isinstance(length, int)]
+    return None if shape is None or len(lengths) < len(shape) else lengths
 
 
 def length_of(value: ir.Value, axis: int) -> int | None:

@@ -1,24 +1,37 @@
-"""The inputs that a model needs, and the check that they are fed."""
+"""What a model wants to be fed, and whether it is; what users feed as the model takes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.numerics.emulate.fed_inputs import is_array
 
-Array = np.ndarray[Any, np.dtype[Any]]
+_UNNAMED = "arr_0"
+"""What numpy.savez(file, array) calls the array."""
+
+_NAMED = 3
+"""How many inputs the line names that saves data under the names of the inputs."""
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+"""Input name -> array: one batch."""
+
+
+def is_array(given: object) -> bool:
+    """Return whether something is an array or a tensor, of whatever package."""
+    return isinstance(given, np.ndarray) or hasattr(given, "__dlpack__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +62,41 @@ class FeedSpec:
         """Whether it is a dense tensor."""
         return self.type.startswith("tensor(")
 
+    @property
+    def dimensions(self) -> str:
+        """Its shape as errors write it; one without a declared rank is "any"."""
+        if self.shape is None:
+            return "any"
+        return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
-def feed_specs(model: ir.Model, types: Types) -> dict[str, FeedSpec]:
-    """Return the inputs that can be fed, in order; constants listed among them are left out."""
+    def fits(self, array: Array, *, from_axis: int = 0) -> bool:
+        """Tell whether an array has the declared rank and lengths, from some axis on."""
+        declared = None if self.shape is None else self.shape[from_axis:]
+        return declared is None or (
+            array.ndim == len(declared)
+            and all(
+                not isinstance(d, int) or d == n for d, n in zip(declared, array.shape, strict=True)
+            )
+        )
+
+
+def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpec]:
+    """Return the inputs that can be fed, in order; constants listed among them are left out.
+
+    `types` are those of the model's values; None for those that it declares.
+    """
     overridable = model.ir_version >= FIRST_IR_WITH_OVERRIDES
     specs: dict[str, FeedSpec] = {}
     for value in model.graph.inputs:
         if value.is_initializer() and not overridable:
             continue
         name = value.name or ""
-        type_ = types.get(value, "")
-        specs[name] = FeedSpec(name, type_, _shape(value), value.is_initializer())
+        type_ = (elements.from_ir(value.type) if types is None else types.get(value)) or ""
+        shape = value.shape
+        if shape is not None:
+            shape = tuple(d if isinstance(d, int) else d.value for d in shape)
+        specs[name] = FeedSpec(name, type_, shape, value.is_initializer())
     return specs
-
-
-def _shape(value: ir.Value) -> tuple[int | str | None, ...] | None:
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
 
 
 def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,19 +146,12 @@ def widened(array: Array) -> Array:
 
 def _check_tensor(spec: FeedSpec, value: Any) -> Array:
     array = _check_dtype(spec, arguments.array(spec.name, value))
-    declared = spec.shape
-    if declared is None:
-        return array
-    fits = array.ndim == len(declared) and all(
-        not isinstance(d, int) or d == n for d, n in zip(declared, array.shape, strict=True)
-    )
-    if not fits:
-        expected = ", ".join("?" if d is None else str(d) for d in declared)
+    if not spec.fits(array):
         raise OptionError(
             "a feed has the wrong shape",
             where=spec.name,
             found=list(array.shape),
-            expected=f"[{expected}]",
+            expected=spec.dimensions,
         )
     return array
 
@@ -149,3 +172,120 @@ def _check_dtype(spec: FeedSpec, array: Array) -> Array:
         expected=wanted,
         remedy=f"convert it with astype({wanted.name!r})",
     )
+
+
+class FedInputs:
+    """Makes batches of what users have for one model.
+
+    Attributes:
+        specs: Its inputs, by name.
+        needed: Those without a default, in order.
+        length: The first dimension of the first one, if it is fixed.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        """Look at the inputs of a model."""
+        self.specs = feed_specs(model)
+        self.needed = tuple(name for name, spec in self.specs.items() if not spec.optional)
+        shape = self.specs[self.needed[0]].shape if self.needed else None
+        first = shape[0] if shape else None
+        self.length = first if isinstance(first, int) and first > 0 else None
+
+    def batch(self, given: object, file: object = None) -> Feeds:
+        """Return a batch.
+
+        Raises:
+            DataError: It is not one, holds something else than numbers, or has another shape than
+                the model declares.
+        """
+        named = self._named(given)
+        if [*named] == [_UNNAMED] and len(self.needed) == 1 and _UNNAMED not in self.specs:
+            named = {self.needed[0]: named[_UNNAMED]}
+        for name in named:
+            if not isinstance(name, str):
+                raise DataError("the name of an input must be a string", found=repr(name))
+        missing = [name for name in self.needed if name not in named]
+        if not missing:  # labels and the like
+            named = {name: value for name, value in named.items() if name in self.specs}
+        elif file is not None:
+            arrays = ", ".join(f"{name!r}: array" for name in self.needed[:_NAMED])
+            raise DataError(
+                f"the data lack the input {missing[0]!r}",
+                where=file,
+                found=", ".join(sorted(named)) or "nothing",
+                expected=", ".join(self.needed),
+                remedy=f"name the arrays as the inputs: numpy.savez({str(file)!r}, **{{{arrays}}})",
+            )
+        feeds = {name: self._fitted(name, value) for name, value in named.items()}
+        for name, value in feeds.items():
+            spec = self.specs.get(name)
+            if spec is not None and isinstance(value, np.ndarray) and not spec.fits(value):
+                raise DataError(
+                    f"the input {name!r} has another shape",
+                    where=file,
+                    found=list(value.shape),
+                    expected=spec.dimensions,
+                    remedy="add the batch axis: array[None]"
+                    if spec.fits(value, from_axis=1)
+                    else None,
+                )
+        return feeds
+
+    def _named(self, given: object) -> Mapping[Any, object]:
+        if isinstance(given, Mapping):
+            return cast("Mapping[Any, object]", given)
+        arrays: Sequence[object] = [given]
+        if isinstance(given, list | tuple):
+            arrays = cast("Sequence[object]", given)
+        if not arrays or not all(map(is_array, arrays)):
+            raise DataError(
+                "not a batch",
+                found=type(given).__name__,
+                expected="a mapping from input names to arrays, or the path of an .npz file",
+            )
+        if len(arrays) < len(self.needed):
+            raise DataError(
+                "fewer arrays than the model has inputs",
+                found=len(arrays),
+                expected=f"{len(self.needed)}: {', '.join(self.needed)}",
+                remedy="pass a mapping from input names to arrays",
+            )
+        return dict(zip(self.needed, arrays, strict=False))  # labels stand behind inputs
+
+    def _fitted(self, name: str, given: object) -> Any:
+        """Return what is fed to one input, in its type where that loses no more than digits."""
+        if isinstance(given, np.ndarray | np.generic) or is_array(given):
+            return self._cast(name, _plain(name, given))
+        return given
+
+    def _cast(self, name: str, array: Array) -> Array:
+        spec = self.specs.get(name)
+        wanted = spec.dtype if spec is not None and spec.is_tensor else None
+        if wanted is None or wanted.kind == "O" or array.dtype == wanted:
+            return array
+        if _is_stored(array, wanted):
+            return array.view(wanted)
+        if array.dtype.kind not in "fiu":
+            return array
+        if not np.can_cast(array.dtype, wanted, "same_kind"):
+            return array
+        with np.errstate(over="ignore", invalid="ignore"):
+            fitted = array.astype(wanted)
+        exact = wanted.kind not in "iu" or np.array_equal(fitted, array)
+        return fitted if exact else array
+
+
+def _is_stored(array: Array, wanted: np.dtype[Any]) -> bool:
+    """Tell whether these are numbers that numpy.savez stored as bytes: it knows no bfloat16."""
+    is_bytes = array.dtype.type is np.void and array.dtype.fields is None
+    return is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize
+
+
+def _plain(name: str, detached: object) -> Array:
+    """Return a tensor of another package as an array; one that has a gradient without it."""
+    if not isinstance(detached, np.ndarray | np.generic) and hasattr(detached, "detach"):
+        tensor: Any = detached
+        detached = tensor.detach()
+        if hasattr(detached, "cpu"):
+            detached = cast("Any", detached).cpu()
+    return arguments.array(name, detached)

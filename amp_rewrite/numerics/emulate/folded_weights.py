@@ -8,9 +8,6 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     w' = r(w * s), b' = r(b * s)                               for a factor s, r(1 / s) of a Div
     k = r(scale / r(sqrt(r(var + epsilon))))                   of a BatchNormalization
     w' = r(w * k), b' = r(r(r(b - mean) * k) + bias)           behind a product
-    x * k + r(bias - r(mean * k))                              alone
-    x * k + b, k = r(k * s), b = r(r(b * s) + c)               of Mul, Div, Add, Sub in a row
-    r(alpha), r(beta)                                          of LeakyRelu and HardSigmoid
 
 Evidence: ppocr_cls: error .0022 without, and passes; .11 with, and fails, as 35 normalizations are
 folded so.
@@ -25,6 +22,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 Array = np.ndarray[Any, Any]
@@ -32,8 +30,6 @@ Array = np.ndarray[Any, Any]
 _CONVOLUTIONS = ("Conv", "ConvTranspose")  # operators: of which OpenVINO folds constants
 _FACTORS = ("Mul", "Div")  # operators: of which OpenVINO folds constants
 _TERMS = ("Add", "Sub")  # operators: of which OpenVINO folds constants
-# operators: their attributes that OpenVINO has in the low type, and the defaults.
-_SLOPES = {"LeakyRelu": {"alpha": 0.01}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 
 
 def cut_half(numbers: Array) -> Array:
@@ -42,24 +38,10 @@ def cut_half(numbers: Array) -> Array:
     return ((bits + ((bits & 0x10000) >> 1)) & 0xFFFF0000).view(np.float32)
 
 
-def is_known(value: ir.Value | None) -> bool:
-    """Tell whether a value is an initializer, or a Constant that is a tensor."""
-    return _tensor(value) is not None
-
-
 def constant_of(value: ir.Value | None) -> Array | None:
     """Return the numbers of an initializer or of a Constant in float32, or None."""
-    tensor = _tensor(value)
+    tensor = known_tensor(value)
     return None if tensor is None else np.asarray(tensor.numpy(), np.float32)
-
-
-def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    if value is None or value.const_value is not None:
-        return None if value is None else value.const_value
-    maker = value.producer()
-    if maker is None or maker.op_type != "Constant" or "value" not in maker.attributes:
-        return None
-    return maker.attributes["value"].as_tensor()
 
 
 def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
@@ -85,73 +67,6 @@ def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
             return None
         weights, bias = step
     return _product(head, weights, bias, nodes)
-
-
-def alone(node: ir.Node, nodes: NodeCollector) -> ir.Value | None:
-    """Add nodes that compute a node with the constants that it has there, and return the result."""
-    if node.op_type in _SLOPES:
-        return _with_slope(node, nodes)
-    numbers = _statistics(node)
-    if numbers is None:
-        return None
-    scale, mean, bias = numbers
-    zeros, term = np.zeros_like(scale), cut_half(bias - cut_half(mean * scale))
-    constants = map(nodes.array, (scale, term, zeros, zeros + 1))
-    epsilon = ir.AttrFloat32("epsilon", 0.0)
-    return nodes.add(node.op_type, [node.inputs[0], *constants], [epsilon], FLOAT32.ir)
-
-
-def in_a_row(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
-    """Add nodes that compute additions of and products with constants as one; return the result.
-
-    Each operator of the chain reads the one before it, and a constant.
-    """
-    factor, term = None, None
-    for node in chain:
-        index = _place(node)
-        other = None if index is None else constant_of(node.inputs[index])
-        if other is None:
-            return None
-        if node.op_type in _FACTORS:
-            scale = other if node.op_type == "Mul" else cut_half(1 / other)
-            factor = scale if factor is None else cut_half(factor * scale)
-            term = None if term is None else cut_half(term * scale)
-        elif node.op_type == "Sub" and index == 0:
-            factor = np.float32(-1) if factor is None else -factor
-            term = other if term is None else cut_half(other - term)
-        else:
-            change = other if node.op_type == "Add" else -other
-            term = change if term is None else cut_half(term + change)
-    value = chain[0].inputs[1 - (_place(chain[0]) or 0)]
-    # operators: what is added here
-    for op, numbers in (("Mul", factor), ("Add", term)):
-        if numbers is not None:
-            value = nodes.add(op, [value, nodes.array(np.asarray(numbers))], type_=FLOAT32.ir)
-    return value
-
-
-def is_linear(node: ir.Node) -> bool:
-    """Tell whether a node adds a constant, or multiplies with one."""
-    index = _place(node)
-    return index is not None and not (node.op_type == "Div" and index == 0)
-
-
-def _place(node: ir.Node) -> int | None:
-    """Return which input of Add, Sub, Mul or Div is the constant; None unless it is just one."""
-    if node.domain != "" or node.op_type not in (*_FACTORS, *_TERMS):
-        return None
-    places = [i for i, value in enumerate(node.inputs) if is_known(value)]
-    return places[0] if len(places) == 1 else None
-
-
-def _with_slope(node: ir.Node, nodes: NodeCollector) -> ir.Value:
-    """Add a LeakyRelu or HardSigmoid whose attributes are bfloat16."""
-    numbers = [
-        (name, cut_half(np.array([node.attributes.get_float(name, default)], np.float32)))
-        for name, default in _SLOPES[node.op_type].items()
-    ]
-    attributes = [ir.AttrFloat32(attribute, float(number[0])) for attribute, number in numbers]
-    return nodes.add(node.op_type, node.inputs, attributes, FLOAT32.ir)
 
 
 def _channels(head: ir.Node, weights: Array) -> int:

@@ -14,11 +14,8 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.kernels.rounding_table import OF_TENSORS, Followers, RoundingTable
-from amp_rewrite.numerics.emulate.folded_weights import is_linear
 
 BATCH_NORM = "BatchNormalization"
-# operators: whose constants are computed in the low type, or are numbers of it.
-CUT = (BATCH_NORM, "HardSigmoid", "LeakyRelu")
 
 Low = Mapping[ir.Value | None, DType]
 
@@ -30,8 +27,7 @@ class Fused:
     Attributes:
         unrounded: Value of a low type -> its readers that get it as it was computed.
         folded: Node whose constant goes into weights -> what it goes into: the product, what
-            stands between, and itself. Of a product the last such node is there, and of sums and
-            products with constants the last one.
+            stands between, and itself. Of a product the last such node is there.
     """
 
     unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
@@ -105,38 +101,12 @@ class _Finder:
         for node in self.graph:
             if node not in chained and self._is_together(node):
                 self._join(node)
-        self._rows()
-        self._cut()
         for number, nodes in self.members.items():
             for node in nodes:
                 readers = self._users(node.outputs[0])
                 together = frozenset(n for n in readers if self.group_of.get(n) == number)
                 if together:
                     self.inside[node.outputs[0]] = together
-
-    def _cut(self) -> None:
-        """Note the nodes whose constants are cut to the low type, and not folded into weights."""
-        inside = {node for chain in self.folded.values() for node in chain}
-        for node in self.graph:
-            concerned = node.domain == "" and node.op_type in CUT and node not in inside
-            if concerned and node.outputs[0] in self.low:
-                self.folded[node] = (node,)
-
-    def _rows(self) -> None:
-        """Note sums and products with constants that follow each other: they are one of each."""
-        taken = {node for chain in self.folded.values() for node in chain}
-        for node in self.graph:
-            row, following = list[ir.Node](), [node]
-            while len(following) == 1 and following[0] not in taken and self._is_linear(*following):
-                row += following
-                taken |= set(following)
-                value = row[-1].outputs[0]
-                following = [] if value in self.ends else self._users(value)
-            if len(row) > 1 or (row and node.op_type == "Div"):
-                self.folded[row[-1]] = tuple(row)
-
-    def _is_linear(self, node: ir.Node) -> bool:
-        return node in self.order and node.outputs[0] in self.low and is_linear(node)
 
     def _followers(self, node: ir.Node) -> Followers | None:
         """Return what is computed together with a node, if its weights are constant."""

@@ -18,8 +18,9 @@ import onnx_ir as ir
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.read_object import number_object
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.numerics.emulate.adder import known_shape
-from amp_rewrite.numerics.emulate.folded_weights import constant_of, is_known
+from amp_rewrite.numerics.emulate.folded_weights import constant_of
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
@@ -114,7 +115,7 @@ def _fits(node: ir.Node, bias: tuple[int, ...], ranks: _Ranks) -> bool:
     if node.op_type == "Conv":
         places = (1,) * (len(weight) - 2)
         has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
-        if has_bias or not is_known(node.inputs[1]):
+        if has_bias or known_tensor(node.inputs[1]) is None:
             return False
         return bias in ((weight[0], *places), (1, weight[0], *places))
     if len(weight) != 2 or bias not in ((weight[1],), (1, weight[1])):
@@ -125,13 +126,13 @@ def _fits(node: ir.Node, bias: tuple[int, ...], ranks: _Ranks) -> bool:
 
 def _shape_of_constant(value: ir.Value) -> tuple[int, ...] | None:
     """Return the shape of a constant, or of a constant in another shape; None for other values."""
-    if is_known(value):
+    if known_tensor(value) is not None:
         return _lengths(value)
     maker = value.producer()
     if maker is None or (maker.domain, maker.op_type) != ("", "Reshape"):
         return None
     before, shape = _lengths(maker.inputs[0]), constant_of(maker.inputs[1])
-    if not is_known(maker.inputs[0]) or before is None or shape is None:
+    if known_tensor(maker.inputs[0]) is None or before is None or shape is None:
         return None
     asked = [int(length) for length in shape.reshape(-1)]
     rest = math.prod(length for length in asked if length > 0)

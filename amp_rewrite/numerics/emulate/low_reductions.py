@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.numerics.emulate.adder import Adder, length_of, operands_of
 from amp_rewrite.numerics.emulate.low_products import END, windows
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
@@ -125,10 +125,5 @@ def axes_of(node: ir.Node) -> list[int] | None:
     value = node.inputs[1] if len(node.inputs) > 1 else None
     if value is None:
         return []
-    tensor = value.const_value
-    producer = value.producer()
-    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
-        tensor = producer.attributes["value"].as_tensor()
-    if tensor is None:
-        return None
-    return [int(axis) for axis in np.asarray(tensor.numpy()).reshape(-1)]
+    tensor = known_tensor(value)
+    return None if tensor is None else [int(axis) for axis in tensor.numpy().reshape(-1)]

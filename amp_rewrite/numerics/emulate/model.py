@@ -18,7 +18,7 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
 from amp_rewrite.numerics.emulate.exact import is_exact
-from amp_rewrite.numerics.emulate.folded_weights import alone, folded, in_a_row, is_linear
+from amp_rewrite.numerics.emulate.folded_weights import folded
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
@@ -153,26 +153,16 @@ class _Emulator:
         if outputs:
             dtype = self.low[outputs[0]]
             self.insert.put_before(node, _sum_in_front(node, dtype, self.insert.names))
-        if node in self.fused.folded and (made := self._folded(node)) is not None:
-            nodes, result = made
-            fused = self.fused.unrounded.get(outputs[0], frozenset())
-            self.insert.replace_node(node, nodes, result)
-            self._round(result, self.low[outputs[0]], fused)
-            return
+        if node in self.fused.folded:
+            nodes = NodeCollector(outputs[0].name or "", self.insert.names)
+            result = folded(self.fused.folded[node], nodes)
+            if result is not None:
+                fused = self.fused.unrounded.get(outputs[0], frozenset())
+                self.insert.replace_node(node, nodes.made, result)
+                self._round(result, self.low[outputs[0]], fused)
+                return
         for value in outputs:
             self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
-
-    def _collector(self, node: ir.Node) -> NodeCollector:
-        return NodeCollector(node.outputs[0].name or "", self.insert.names)
-
-    def _folded(self, node: ir.Node) -> tuple[list[ir.Node], ir.Value] | None:
-        """Return what computes a node whose constants went into weights before it."""
-        chain, nodes = self.fused.folded[node], self._collector(node)
-        if is_linear(chain[0]):
-            result = in_a_row(chain, nodes)
-        else:
-            result = alone(node, nodes) if len(chain) == 1 else folded(chain, nodes)
-        return None if result is None else (nodes.made, result)
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
         """Round an output for all that do not get it as it was computed."""

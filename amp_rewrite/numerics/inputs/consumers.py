@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.tensors import held_tensor
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import subgraphs
 
@@ -58,14 +57,6 @@ def moves(node: ir.Node, index: int) -> bool:
     """Tell whether the outputs hold the numbers of an input: moved, repeated, of another type."""
     data = row_of(node).data
     return has(node, Trait.MOVES, Trait.CASTS) and (data is None or index in data)
-
-
-def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """Return the tensor of an initializer or of a Constant, None for anything else."""
-    if value is None:
-        return None
-    producer = value.producer()
-    return value.const_value if producer is None else held_tensor(producer)
 
 
 def _into_bodies(node: ir.Node, index: int) -> list[ir.Value]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.numerics.emulate.fed_inputs import Array, FedInputs, Feeds
+from amp_rewrite.numerics.emulate.emulated_feeds import Array, FedInputs, Feeds, FeedSpec
 
 CSV = (".csv", ".tsv")
 """How the names of such files end."""
@@ -49,14 +49,15 @@ def batches_of_table(path: Path, fit: FedInputs) -> Iterator[Feeds]:
             found=rows,
             expected=f"{length} or more",
         )
-    shaped = {name: _shape_rows(array, fit.shapes.get(name)) for name, array in table.items()}
+    shaped = {name: _shape_rows(array, fit.specs.get(name)) for name, array in table.items()}
     for at in range(0, rows, length):
         if fit.length is None or at + length <= rows:
             yield {name: array[at : at + length] for name, array in shaped.items()}
 
 
-def _shape_rows(array: Array, declared: Sequence[int | str | None] | None) -> Array:
+def _shape_rows(array: Array, spec: FeedSpec | None) -> Array:
     """Return the rows in the shape that an input declares, where they have as many elements."""
+    declared = None if spec is None else spec.shape
     if declared is None or len(declared) <= array.ndim:
         return array
     sizes = [size if isinstance(size, int) else -1 for size in declared[1:]]

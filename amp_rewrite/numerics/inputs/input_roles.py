@@ -17,10 +17,11 @@ from enum import StrEnum
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
-from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
+from amp_rewrite.numerics.inputs.consumers import Consumers, moves
 from amp_rewrite.numerics.inputs.free_sizes import IMAGE_CHANNELS, is_float
 from amp_rewrite.numerics.inputs.scalings import Scaling
 
@@ -212,7 +213,7 @@ def _picture(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole
             return True
         if operator(node) not in _NORMALISING:
             return False
-        other = constant(node.inputs[1 - index])
+        other = known_tensor(node.inputs[1 - index])
         if other is not None and operator(node) in _SCALING:
             factors.append(_factor(node, other))
         return other is not None
@@ -250,9 +251,9 @@ def _filters(node: ir.Node) -> tuple[int, ...] | None:
         weight = producer.inputs[0]
         producer = None if weight is None else weight.producer()
     if producer is not None and operator(producer) == "ConstantOfShape":
-        shape = constant(producer.inputs[0])
+        shape = known_tensor(producer.inputs[0])
         return None if shape is None else tuple(int(n) for n in shape.numpy())
-    tensor = constant(weight)
+    tensor = known_tensor(weight)
     return None if tensor is None else tuple(tensor.shape.numpy())
 
 

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
-from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
+from amp_rewrite.numerics.inputs.consumers import Consumers, moves
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, image_sides, is_float
 
 Shape = tuple[int, ...]
@@ -264,9 +265,9 @@ def _sizes(node: ir.Node, index: int) -> Iterator[int]:
     """Yield how many rows an input of a node chooses from, if it is known to choose."""
     kind = operator(node)
     if kind == "Equal":
-        classes = _count_classes(constant(node.inputs[1 - index]))
+        classes = _count_classes(known_tensor(node.inputs[1 - index]))
     elif kind == "OneHot" and index == 0:
-        depth = constant(node.inputs[1])
+        depth = known_tensor(node.inputs[1])
         classes = None if depth is None else int(depth.numpy().reshape(-1)[0])
     else:
         classes = _rows(node, _TABLES.get(kind, {}).get(index))
@@ -276,7 +277,7 @@ def _sizes(node: ir.Node, index: int) -> Iterator[int]:
 
 def _rows(node: ir.Node, place: int | None) -> int | None:
     """Return the number of rows of the table among a node's inputs."""
-    table = None if place is None or place >= len(node.inputs) else constant(node.inputs[place])
+    table = None if place is None or place >= len(node.inputs) else known_tensor(node.inputs[place])
     if table is None or not table.shape.rank():
         return None
     axis = node.attributes.get_int("axis", 0) if operator(node) == "Gather" else 0

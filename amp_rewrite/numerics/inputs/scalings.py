@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.inputs.batches import Array
-from amp_rewrite.numerics.inputs.consumers import constant
 
 SMALL_FACTOR = 1 / 100
 """The factor of a model's input, without subtracting anything, if it normalises: 1/255."""
@@ -123,13 +123,13 @@ def _steps(node: ir.Node, start: ir.Value) -> Iterator[tuple[Array, Array]]:
     """Yield the factor and the term of one operator, if it has constants."""
     kind = operator(node)
     if kind in _ARITHMETIC:
-        held = constant(node.inputs[1])
+        held = known_tensor(node.inputs[1])
         if held is not None and sum(length > 1 for length in held.shape.numpy()) <= 1:
             number = held.numpy().astype(np.float64)
             with np.errstate(all="ignore"):
                 yield _ARITHMETIC[kind](number)
     elif kind == "BatchNormalization":
-        held = [constant(v) for v in node.inputs[3:5]]
+        held = [known_tensor(v) for v in node.inputs[3:5]]
         rank = None if start.shape is None else start.shape.rank()
         if rank is None or rank < 2 or None in held:
             return

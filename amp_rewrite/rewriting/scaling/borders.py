@@ -3,29 +3,27 @@
 A set that holds an output of the model, or what goes into a Softmax, has exponent 0, and may leave
 the range anyway: nothing but a node can change its scale on the way. Every place at which a
 node reads a value may be such a border. A set is then cut into parts that operators tie together,
-and each is scaled or not: what leaves the range is, what must not be is not, and all else is as it
-takes the fewest Muls: a minimum cut (min_cut.py). Several readers of a value share one Mul.
+and each is scaled or not: what leaves the range is, what must not be is not. Of all else first
+everything, then nothing is; in a few sweeps each part changes where that saves a Mul, and the
+better one of the two is taken. Several readers of a value share one Mul.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-import numpy as np
-
-from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set
-from amp_rewrite.values.scales.call import Exponents, System
+from amp_rewrite.values.scales.call import System
+from amp_rewrite.values.scales.exponents import Exponents
 from amp_rewrite.values.scales.solve import Roof, Room, Solution, Solver, smallest_number
 
 _FACTORS = range(-14, 16)
 """The exponents of factors that a Mul may have: the normal powers of two of float16."""
 
-_NEVER, _MUL, _WANTED = 1 << 40, 1, 1 << 20
-"""Costs: of what must not be, of one Mul, and what is gained where a part fits."""
+_SWEEPS = 8
 
 
 def solve_with_borders(
@@ -34,7 +32,7 @@ def solve_with_borders(
     of_read: Mapping[int, float] | None = None,
     roof: Roof | None = None,
 ) -> Solution:
-    """Return exponents with which elements fit, and as few Muls as that takes.
+    """Return exponents with which elements fit, and few Muls.
 
     A Mul is where `system.links` says that a value is read, and the two have other exponents.
 
@@ -98,11 +96,13 @@ class _Parts:
     def __init__(self, solver: Solver) -> None:
         self.solver, self.exponents, self.needed = solver, solver.exponents, solver.needed
         self.links: dict[int, list[_Link]] = {}
+        self.of_value: dict[int, list[_Link]] = {}
         self.next_to: dict[int, list[tuple[int, Fraction]]] = {}
         for value, read in solver.system.links:
             (a, of_a), (b, of_b) = self.exponents.find(value), self.exponents.find(read)
             if a != b:
                 ratio, link = Fraction(of_a) / Fraction(of_b), _Link(value, a, b)
+                self.of_value.setdefault(value, []).append(link)
                 self.next_to.setdefault(a, []).append((b, ratio))
                 self.next_to.setdefault(b, []).append((a, 1 / ratio))
                 self.links.setdefault(a, []).append(link)
@@ -140,7 +140,7 @@ class _Parts:
         return ratios
 
     def _chosen(self, root: int, ratios: Mapping[int, Fraction]) -> dict[int, int | Fraction]:
-        """Return the numbers of the sets around one that are scaled, by the cheapest cut."""
+        """Return the numbers of the sets around one that are scaled, with few Muls."""
         needed, rooms = self.needed & ratios.keys(), self.solver.rooms
         room = self._joined({part: rooms[part] for part in needed}, ratios)
         whole = [ratio / self.units.get(part, 1) for part, ratio in ratios.items()]
@@ -154,14 +154,30 @@ class _Parts:
             number = smallest_number(own, [Fraction(1, self.units.get(root, 1))])
         if number is None:
             return {}
-        parts = [*ratios]
-        links = [*dict.fromkeys(link for part in parts for link in self.links.get(part, ()))]
-        values = [*dict.fromkeys(link.value for link in links)]
-        costs = [*(self._cost(part, number * ratios[part]) for part in parts), _NEVER]
-        costs += [0] * (2 * len(values))
-        chosen = cheapest_set(np.array(costs, np.int64), _arcs(parts, values, links))
-        scaled = (part for place, part in enumerate(parts) if chosen[place])
-        return {part: _plain(number * ratios[part]) for part in scaled}
+        fitting = {part for part in ratios if self._fits(part, number * ratios[part])}
+        starts = (fitting & needed, fitting)
+        fewest = min((self._swept(start, fitting - needed) for start in starts), key=self._muls)
+        return {part: _plain(number * ratios[part]) for part in ratios if part in fewest}
+
+    def _swept(self, start: set[int], free: set[int]) -> set[int]:
+        """Return the parts that are scaled after each that is free changed where it saves a Mul."""
+        scaled = {*start}
+        for _ in range(_SWEEPS):
+            before = {*scaled}
+            for part in sorted(free):
+                values = {link.value for link in self.links[part]}
+                muls = self._muls(scaled, values)
+                scaled ^= {part}
+                if self._muls(scaled, values) >= muls:
+                    scaled ^= {part}
+            if scaled == before:
+                break
+        return scaled
+
+    def _muls(self, scaled: set[int], values: Iterable[int] | None = None) -> int:
+        """Return how many Muls some values need, or all of them, if some parts are scaled."""
+        links = (link for value in values or self.of_value for link in self.of_value[value])
+        return len({v for v, a, b in links if (a in scaled) != (b in scaled)})
 
     def _joined(self, rooms: Mapping[int, Room], ratios: Mapping[int, Fraction]) -> Room:
         """Return the room of several sets, in terms of the first of them."""
@@ -170,30 +186,10 @@ class _Parts:
             joined = joined.joined(room, ratios[part])
         return joined
 
-    def _cost(self, part: int, number: Fraction) -> int:
-        """Return what it costs to scale a part."""
+    def _fits(self, part: int, number: Fraction) -> bool:
+        """Tell whether a part can have a number."""
         room = self.solver.room(part, number)
-        if number % self.units.get(part, 1) or not room.low <= number <= room.high:
-            return _NEVER
-        return -_WANTED if room.is_needed else 0
-
-
-def _arcs(parts: Sequence[int], values: Sequence[int], links: Sequence[_Link]) -> Arcs:
-    """Return one arc for a Mul behind each value that is scaled, and one for each that is not.
-
-    Vertices are the parts, all other ones as one, and two for each value: what its readers of other
-    scales read if it is in the set, and if it is not.
-    """
-    place = {part: number for number, part in enumerate(parts)}
-    of_value = {value: len(parts) + 1 + 2 * number for number, value in enumerate(values)}
-    rows: list[tuple[int, int, int]] = []
-    for value, produced, read in links:
-        giver, reader = place.get(produced, len(parts)), place.get(read, len(parts))
-        down = of_value[value]
-        rows += [(down, reader, _NEVER), (reader, down + 1, _NEVER)]
-        rows += [(giver, down, _MUL), (down + 1, giver, _MUL)]
-    tails, heads, costs = np.array([*dict.fromkeys(rows)], np.int64).reshape(-1, 3).T
-    return Arcs(tails, heads, costs)
+        return not number % self.units.get(part, 1) and room.low <= number <= room.high
 
 
 def _plain(number: Fraction) -> int | Fraction:
