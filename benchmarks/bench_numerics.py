@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from exported import loss
 
 import amp_rewrite as amp
-from amp_rewrite.dtypes import Precision
+from amp_rewrite.dtypes import FLOAT16, Precision
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.emulate import Evaluator
@@ -186,7 +187,7 @@ def _losses(
             measure = Tolerance(metric, 0.0)
             if metric == "top1":
                 reference = {n: a for n, a in reference.items() if _is_scores(n, a)}
-            worst[metric] = max(worst[metric], measure.worst(reference, outputs))
+            worst[metric] = max(worst[metric], loss(measure, reference, outputs, FLOAT16))
     return worst
 
 

@@ -19,6 +19,7 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.numerics.budget.tolerance import Tolerance
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
 
@@ -96,9 +97,19 @@ def cosines(
     kernels = targets.find("cuda")
     evaluator = Evaluator(in_order(converted), accumulate_low=kept_low(kernels, low))
     return {
-        case: 1 - _COSINE.worst(_floats(expected[case]), evaluator.run(feeds))
+        case: 1 - loss(_COSINE, _floats(expected[case]), evaluator.run(feeds), low)
         for case, feeds in model.feeds().items()
     }
+
+
+def loss(
+    tolerance: Tolerance, expected: Mapping[str, Any], found: Mapping[str, Any], low: DType
+) -> float:
+    """Return the loss of the worst of some outputs."""
+    comparers = {name: Comparer(name, Tolerances.of(low)) for name in expected}
+    for name, comparer in comparers.items():
+        comparer.add(expected[name], found[name])
+    return tolerance.loss(comparer.result() for comparer in comparers.values())
 
 
 def _floats(outputs: Mapping[str, Any]) -> dict[str, Any]:

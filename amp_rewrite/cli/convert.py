@@ -124,7 +124,6 @@ def convert(
                 opset=opset,
                 replace_forms=replace,
                 data=by_model(data or ()),
-                estimate=common.rounding_errors,
                 progress=progress,
             )
         common.say_cpu(options.target, common.console(quiet=quiet))

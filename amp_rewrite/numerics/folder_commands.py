@@ -31,7 +31,6 @@ from amp_rewrite.rewriting.report.gains import headline
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
-    from amp_rewrite.numerics.search.rounding_estimates import Estimate
 
     DataPaths = PathLike | Sequence[PathLike]
 
@@ -50,7 +49,6 @@ def convert_folder(
     opset: str = AUTO,
     replace_forms: bool = False,
     data: Mapping[str, DataPaths] | None = None,
-    estimate: Estimate | None = None,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> FolderReport:
@@ -77,8 +75,7 @@ def convert_folder(
         opset: The opset that models are moved to first: a number, "auto" or "keep".
         replace_forms: Whether results take the place of forms that are there already.
         data: Name of a model, with or without its folder and ".onnx" -> .npz or .csv files, or
-            folders of .npz files, with which it is calibrated, verified and, if needed, tuned.
-        estimate: Ranks nodes for tuning, as for `convert`.
+            folders of .npz files, with which it is calibrated and verified, and roundings are measured if needed.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
@@ -97,7 +94,6 @@ def convert_folder(
         rtol=_rtol(rtol),
         write_failed=arguments.switch("write_failed", write_failed),
         opset=str(opset),
-        estimate=estimate,
     )
     folder_models = ModelFolder.read(path_text(folder, LoadError))
     taken = folder_models.convertible()

@@ -3,7 +3,7 @@
 Every type variable is 16-bit or float32. A 16-bit node rounds its result, and a float32 value is
 rounded where 16-bit nodes read it: each of these has a price, the share of the error that it is
 predicted to make. What stays float32 costs one for each type variable, and each cast a little. For
-a given exchange rate between the two the best choice is a minimum cut (rewriting/scaling/min_cut),
+a given exchange rate between the two the best choice is a minimum cut (min_cut.py),
 and the smallest rate at which the painting that follows from the choice is within the limit is
 found by bisection.
 """
@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.numerics.budget.min_cut import Arcs, cheapest_set
 from amp_rewrite.numerics.budget.roundings import COMPUTED, Rounding
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
-from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set
 
 _UNIT = 1 << 20
 """What a float32 type variable costs, in the whole numbers of the cut."""

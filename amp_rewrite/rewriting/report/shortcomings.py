@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait
 from amp_rewrite.graph.modules import all_names, nodes_by_name
+from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason

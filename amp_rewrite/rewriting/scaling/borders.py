@@ -16,8 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from amp_rewrite.values.scales.call import System
-from amp_rewrite.values.scales.exponents import Exponents
+from amp_rewrite.values.scales.call import Exponents, System
 from amp_rewrite.values.scales.solve import Roof, Room, Solution, Solver, smallest_number
 
 _FACTORS = range(-14, 16)
