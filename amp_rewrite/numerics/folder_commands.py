@@ -75,7 +75,7 @@ def convert_folder(
         opset: The opset that models are moved to first: a number, "auto" or "keep".
         replace_forms: Whether results take the place of forms that are there already.
         data: Name of a model, with or without its folder and ".onnx" -> .npz or .csv files, or
-            folders of .npz files, with which it is calibrated and verified, and roundings are measured if needed.
+            folders of .npz files, with which it is calibrated and verified.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
