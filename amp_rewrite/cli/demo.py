@@ -20,13 +20,11 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.numerics.inputs.batches import npz_bytes
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.explain import explain
 from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.rewrite_report import print_report
 from amp_rewrite.rewriting.report.write_text import write_bytes
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
@@ -79,32 +77,35 @@ def _run_commands(folder: Path, options: RewriteOptions) -> None:
     result = rewrite(before, options)
     result.save(after)
     sizes = before.stat().st_size, after.stat().st_size
-    print_report(result.report, out, Sizes(*sizes, exact=True), verbose=False)
+    out.print_all(result.report.lines(Sizes(*sizes, exact=True), verbose=False))
     out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
     out.print()
 
     out.print(f"$ amp-rewrite explain {before.name} {' '.join(EXPLAINED)}")
     for node in EXPLAINED:
-        out.print_lines(explain(result, node))
+        out.print_all(explain(result, node).splitlines())
 
     out.print()
     try:
         out.print(f"$ amp-rewrite inputs {before.name} -o {data.name}")
         inputs = make_inputs(before)
         write_bytes(data, npz_bytes(inputs.batches[0]))
-        out.print(table_of(inputs))
+        out.print_all(table_of(inputs))
         out.print()
         out.print(f"$ amp-rewrite verify {before.name} {after.name} --data {data.name} --stress")
-        print_verify(verify(before, after, data, stress=True, target=options.target), out)
+        report = verify(before, after, data, stress=True, target=options.target)
+        out.print_judged(report.verdict, report.lines())
     except RuntimeMissingError as error:
         out.print(f"skipped: {error}")
     out.print()
     out.print(f"The models and the data are in {folder.resolve()}")
-    out.print_lines(
-        "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx\n"
-        "      amp-rewrite explain YOUR_MODEL.onnx NODE         why a node has its type\n"
-        "      amp-rewrite inputs YOUR_MODEL.onnx -o inputs.npz  to be changed into real ones\n"
-        "      amp-rewrite verify YOUR_MODEL.onnx YOUR_MODEL.fp16.onnx --data inputs.npz",
+    out.print_all(
+        (
+            "Next: amp-rewrite convert YOUR_MODEL.onnx -o YOUR_MODEL.fp16.onnx",
+            "      amp-rewrite explain YOUR_MODEL.onnx NODE         why a node has its type",
+            "      amp-rewrite inputs YOUR_MODEL.onnx -o inputs.npz  to be changed into real ones",
+            "      amp-rewrite verify YOUR_MODEL.onnx YOUR_MODEL.fp16.onnx --data inputs.npz",
+        )
     )
 
 
