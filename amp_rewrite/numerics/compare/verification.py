@@ -148,16 +148,11 @@ class Verification:
         self.seconds = 0.0
         self._ends: dict[str, Shape] = {}
 
-    def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
-        """Run the rewritten model on execution providers too, which must hold if `asked` for."""
+    def device(self, providers: tuple[str, ...]) -> None:
+        """Run the rewritten model on execution providers too."""
         if providers:
             self.on_device = DeviceChecks(
-                self.before,
-                self.after,
-                providers,
-                self.tolerances,
-                asked=asked,
-                threads=self.threads,
+                self.before, self.after, providers, self.tolerances, self.threads
             )
 
     @property

@@ -81,7 +81,6 @@ class DeviceComparison:
         outputs: How far the device's outputs are from the emulated ones.
         error: Why it could not be run there, or None.
         original: How far the device's outputs are from those of the original.
-        asked: The user asked for the device, so that it must hold.
         itself: How far the original is there from what the CPU makes of it, on the feeds on which
             the rewritten model fails; empty if it fails on none, or if it cannot be run.
         itself_error: Why the original could not be run there, or None.
@@ -92,7 +91,6 @@ class DeviceComparison:
     outputs: tuple[OutputComparison, ...]
     error: str | None = None
     original: tuple[OutputComparison, ...] = ()
-    asked: bool = False
     itself: tuple[OutputComparison, ...] = ()
     itself_error: str | None = None
     notes: tuple[str, ...] = ()
@@ -104,9 +102,7 @@ class DeviceComparison:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What does not hold on a device that was asked for, one line each."""
-        if not self.asked:
-            return ()
+        """What does not hold there, one line each."""
         if self.error is not None:
             return (f"{self.names} could not run the model: {self.error}", *self.excuses)
         failed = (o for o in self.original if not o.ok)
@@ -114,8 +110,8 @@ class DeviceComparison:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """How far off a device is that was asked for and ran the model, and notes on it."""
-        if not self.asked or self.error is not None:
+        """How far off a device is that ran the model, and notes on it."""
+        if self.error is not None:
             return ()
         worst = worst_of(self.original)
         said = "nothing was compared" if worst is None else f"worst {error_of(worst)}"
@@ -123,16 +119,14 @@ class DeviceComparison:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """Return what a device made of every output."""
-        excuses = () if self.asked else self.excuses  # else they are among the failures
+        """What a device made of every output."""
         if self.error is not None:
-            return (f"{self.names} could not run the model: {self.error}", *excuses)
+            return ()
         return (
             f"{self.names} against the emulation:",
             *map(output_line, self.outputs),
             f"{self.names} against the original:",
             *map(output_line, self.original),
-            *excuses,
             *self.notes,
         )
 
