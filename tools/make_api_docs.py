@@ -63,7 +63,7 @@ CONFIG: ConfigDict = {
     **default_config,
     "heading_level": 3,
     "members_order": "source",
-    "inherited_members": False,
+    "inherited_members": ["lines", "to_dict", "to_json", "to_text"],
     "summary": False,
     "show_object_full_path": False,
     "show_root_members_full_path": False,

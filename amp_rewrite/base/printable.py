@@ -25,6 +25,9 @@ _ACTING = re.compile(
 _LINE = 160
 """Characters that `repr` shows of an object."""
 
+_LONG_WORD, _SHOWN = re.compile(r"\S{400,}"), 200
+"""A name of which only its ends are shown, and in how many characters; no path is so long."""
+
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 _STEP = 1000
 _THREE_DIGITS = 100
@@ -43,9 +46,24 @@ def shortened(text: str, most: int = 80) -> str:
     return f"{text[: most - 3 - end]}...{text[-end:]}"
 
 
+def plain_line(text: str) -> str:
+    """Return a line of a report: all of it printable, and of endless names both ends."""
+    return _LONG_WORD.sub(lambda word: shortened(word.group(), _SHOWN), printable(text))
+
+
 def one_line(thing: object, text: str) -> str:
     """Return what `repr` shows of an object that holds much: its class, and what matters of it."""
     return f"<{type(thing).__name__}: {shortened(printable(text), _LINE)}>"
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> list[str]:
+    """Return the lines of a table, of which the first columns are `numbers`, to the right."""
+    cells = [[plain_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    signs = [">" if place < numbers else "<" for place in range(len(widths))]
+    formats = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
+    lines = ("  ".join(map(format, row, formats)) for row in cells)
+    return [line.rstrip() for line in lines]
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -58,13 +76,6 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object
     body = "".join(line(row, "td") for row in rows)
     title = html.escape(printable(caption))
     return f"<table><caption>{title}</caption>{line(head, 'th')}{body}</table>"
-
-
-def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of texts, in columns as wide as their widest text."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
-    return [line.rstrip() for line in lines]
 
 
 def _spell_match(match: re.Match[str]) -> str:

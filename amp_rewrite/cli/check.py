@@ -16,7 +16,6 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
-from amp_rewrite.numerics.safety_report import print_safety
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -91,7 +90,7 @@ def check(
     if not quiet:
         common.say_target(options, safety.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
-        print_safety(safety, common.console())
+        common.console().print_judged(safety.verdict, safety.lines())
         if not safety.ok and safety.computes != FLOAT32.name:
             common.console().print("next: Repair it: compute in float32 what is unsafe.")
             common.console().print(f"  {_repair(model, data, options)}")

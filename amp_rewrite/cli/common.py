@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
+from amp_rewrite.base.printable import plain_line
 from amp_rewrite.cli.parameters import (
     CHECKING,
     OUTPUT,
@@ -22,8 +24,8 @@ from amp_rewrite.cli.parameters import (
 from amp_rewrite.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
+    from amp_rewrite.numerics.compare.verdict import Verdict
     from amp_rewrite.rewriting.plan.options import RewriteOptions
-    from amp_rewrite.rewriting.report.plain_console import PlainConsole
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT, IN_DOUBT = 0, 1, 2, 3, 4
 """Exit statuses: done; an AmpError or "did not hold"; wrong usage: an option that does not exist or
@@ -34,19 +36,42 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
+class PlainConsole(NamedTuple):
+    """Prints lines of text; names in them never control a terminal.
+
+    Attributes:
+        quiet: Whether nothing is printed.
+        stderr: Whether it prints to standard error.
+    """
+
+    quiet: bool = False
+    stderr: bool = False
+
+    def print(self, line: str = "", *, style: str | None = None) -> None:
+        """Print a line, on a terminal in a color."""
+        if not self.quiet:
+            color = None if os.environ.get("NO_COLOR") else style
+            click.secho(plain_line(line), fg=color, err=self.stderr)
+
+    def print_all(self, lines: Iterable[str]) -> None:
+        """Print lines."""
+        for line in lines:
+            self.print(line)
+
+    def print_judged(self, verdict: Verdict, lines: Iterable[str]) -> None:
+        """Print lines, the first in the color of a verdict."""
+        style = {"passed": "green", "failed": "red"}.get(verdict.status, "yellow")
+        for number, line in enumerate(lines):
+            self.print(line, style=None if number else style)
+
+
 def console(*, quiet: bool = False) -> PlainConsole:
     """Return the console for results; it prints nothing if `quiet`."""
-    from amp_rewrite.rewriting.report.plain_console import (
-        PlainConsole,
-    )  # rich takes longer than to show a help
-
     return PlainConsole(quiet=quiet)
 
 
 def error_console() -> PlainConsole:
     """Return the console for errors, warnings and progress."""
-    from amp_rewrite.rewriting.report.plain_console import PlainConsole
-
     return PlainConsole(stderr=True)
 
 

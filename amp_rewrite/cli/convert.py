@@ -28,7 +28,7 @@ from amp_rewrite.rewriting.report.next_steps import (
     next_steps,
     strict_conversion,
 )
-from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
+from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
@@ -167,7 +167,7 @@ def convert(
         common.say_target(options, lines.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
-        print_report(lines, common.console(), sizes, left, verbose=verbose)
+        common.console().print_all(lines.lines(sizes, left, verbose=verbose))
         _print_outcome(done, lines, output, written=written)
         _print_next(lines, done, output, written=written)
     if done.missing is not None:
@@ -237,11 +237,7 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
     """Print the answer first: whether the result passed, or how to find out."""
     out = common.console()
     if done.made is not None:
-        from amp_rewrite.numerics.compare.verify_report import (
-            print_verdict,  # most conversions have no verdict
-        )
-
-        print_verdict(done.made.verdict, out)
+        out.print_judged(done.made.verdict, done.made.verdict.lines())
     elif _as_it_came(done, report):
         return  # the next line says that nothing was converted
     elif not written:
@@ -272,8 +268,7 @@ def _print_outcome(done: FileConversion, report: Report, output: Path, *, writte
     fails = conversion is not None and not conversion.writable
     if conversion is not None:
         device = conversion.verification.device
-        for line in (*conversion.verification.notes(), *(device.lines if device else ())):
-            out.print(line)
+        out.print_all((*conversion.verification.notes(), *(device.lines if device else ())))
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
         out.print(common.wrote(output, though))

@@ -38,8 +38,8 @@ def explain(
     common.say_target(options, report.target, out)
     if after is not None:
         for line in explain_after(result.flat, result.options, after, nodes or ()):
-            out.print_lines(line)
+            out.print_all(line.splitlines())
         return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
-        out.print_lines(explain_node(result, name))
+        out.print_all(explain_node(result, name).splitlines())

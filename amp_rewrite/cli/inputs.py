@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
-from amp_rewrite.base.printable import printable
+from amp_rewrite.base.printable import aligned
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
@@ -82,7 +81,7 @@ def _files(output: Path, batches: int | None) -> list[Path]:
 def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    out.print(table_of(made_up))
+    out.print_all(table_of(made_up))
     batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
     out.print(f"wrote {batches} to {output}")
     name = next(iter(made_up.batches[0]), None)
@@ -96,13 +95,13 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
 
 
-def table_of(made_up: MadeUpInputs) -> Table:
+def table_of(made_up: MadeUpInputs) -> list[str]:
     """Return what the first batch holds, an input a row."""
-    table = Table("input", "read as", "type", "shape", "values", box=None, pad_edge=False)
-    for name, array in made_up.batches[0].items():
-        role = made_up.roles[name].role
-        table.add_row(printable(name), str(role), str(array.dtype), _shape(array), _values(array))
-    return table
+    rows = (
+        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
+        for name, array in made_up.batches[0].items()
+    )
+    return aligned(("input", "read as", "type", "shape", "values"), rows)
 
 
 def _shape(array: Any) -> str:

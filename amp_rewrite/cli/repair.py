@@ -116,8 +116,7 @@ def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, writ
     out = common.console()
     if refused is not None:
         out.print(f"FAILED: ONNX Runtime does not load the result: {refused.what}")
-    for line in repaired.to_text().splitlines():
-        out.print(line)
+    out.print_all(repaired.lines())
     if written:
         note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
         out.print(common.wrote(output, note))

@@ -48,8 +48,7 @@ def run(
         write_text(report, device_run.to_json())
     if not quiet:
         out = common.console()
-        for line in device_run.to_text().splitlines():
-            out.print(line)
+        out.print_all(device_run.lines())
         common.say_cpu_provider(provider, out)
 
 

@@ -11,7 +11,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.numerics.compare.verify import verify as verify_models
-from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
@@ -92,6 +91,6 @@ def verify(
     if not quiet:
         common.say_cpu(target, common.console())
         common.say_cpu_provider(provider, common.console(), target=target)
-        print_verify(verification, common.console())
+        common.console().print_judged(verification.verdict, verification.lines())
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,17 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
+from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.runtimes.engines import notes_on, own_choices
 from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
-
-VERSION = 1
 
 FLOATS = (FLOAT32.name, *LOW)
 """The types of which it is told what computed in them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceRun:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DeviceRun(Shown):
     """The result of `run_on`.
 
     Attributes:
@@ -48,7 +46,7 @@ class DeviceRun:
     first: float
     seconds: tuple[float, ...]
     nodes: tuple[RanNode, ...]
-    outputs: Mapping[str, Any]
+    outputs: Mapping[str, Any] = field(compare=False)
     beside: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     notes: tuple[str, ...] = ()
 
@@ -57,31 +55,19 @@ class DeviceRun:
         """The nodes that another provider took."""
         return tuple(node for node in self.nodes if node.provider != self.provider)
 
-    def to_json(self) -> str:
-        """Return all but the outputs as JSON, version 1: keys may be added, never renamed."""
-        content = {
-            "version": VERSION,
-            "provider": self.provider,
-            "first": self.first,
-            "seconds": list(self.seconds),
-            "nodes": [_node_record(node) for node in self.nodes],
-            "beside": {name: list(seconds) for name, seconds in self.beside.items()},
-            "notes": list(self.notes),
-        }
-        return json.dumps(content, indent=1) + "\n"
-
-    def to_text(self) -> str:
-        """Return times, how many nodes each provider took, and the operators it took."""
-        lines = [f"{self.provider}: first run {self.first:.3g} s"]
-        if self.seconds:
-            lines[0] += f", then {_in_words(self.seconds)}"
-        lines += [f"{name}: {_in_words(seconds)}" for name, seconds in self.beside.items()]
+    def lines(self) -> Iterator[str]:
+        """Yield times, how many nodes each provider took, and the operators it took."""
+        then = f", then {_in_words(self.seconds)}" if self.seconds else ""
+        yield f"{self.provider}: first run {self.first:.3g} s{then}"
+        yield from (f"{name}: {_in_words(seconds)}" for name, seconds in self.beside.items())
         for provider in dict.fromkeys([self.provider, *(node.provider for node in self.nodes)]):
             taken = Counter(node.op for node in self.nodes if node.provider == provider)
             operators = ", ".join(f"{n} {op}" for op, n in taken.most_common())
-            lines.append(f"{provider} took {taken.total()} nodes: {operators or 'none'}")
-        lines += [self._in_type(name) for name in FLOATS if any(n.type == name for n in self.nodes)]
-        return "\n".join([*lines, *self.notes])
+            yield f"{provider} took {taken.total()} nodes: {operators or 'none'}"
+        for name in FLOATS:
+            if any(node.type == name for node in self.nodes):
+                yield self._in_type(name)
+        yield from self.notes
 
     def _in_type(self, name: str) -> str:
         """Return which nodes computed in a type, and how long."""
@@ -89,11 +75,6 @@ class DeviceRun:
         operators = ", ".join(f"{n} {op}" for op, n in Counter(n.op for n in nodes).most_common())
         milliseconds = sum(node.microseconds for node in nodes) / 1000
         return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
-
-
-def _node_record(node: RanNode) -> dict[str, Any]:
-    """Return a node as JSON has it; which values it gives was not asked for."""
-    return {key: value for key, value in asdict(node).items() if key != "results"}
 
 
 def _made_for(model: ir.Model, provider: str) -> tuple[str, ...]:

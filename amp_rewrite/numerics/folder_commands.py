@@ -5,21 +5,26 @@ The folder appears whole, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import LoadError, OptionError, SaveError
+from amp_rewrite.base.progress import silent
+from amp_rewrite.errors import AmpError, LoadError, OptionError, SaveError
+from amp_rewrite.graph.io.model_files import plain_data_names
 from amp_rewrite.graph.io.model_folder import ModelFile, ModelFolder
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.browser_config import note_cache_types
 from amp_rewrite.numerics.convert.file import Asked, convert_file
-from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
-from amp_rewrite.numerics.folder_report import FolderReport, State
+from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry, State
 from amp_rewrite.numerics.inputs.batches import check_data
-from amp_rewrite.rewriting.connected_ends import Ends
+from amp_rewrite.numerics.new_folder import NewFolder
+from amp_rewrite.rewriting.connected_ends import Connection, Ends, mismatch
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
     Changes,
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
 
     DataPaths = PathLike | Sequence[PathLike]
+
+Progress = Callable[[str], None]
 
 
 @with_option_names
@@ -100,20 +107,14 @@ def convert_folder(
     data_of = _data_by_path(folder_models, taken, data or {})
     if chosen.makes_low:
         asked.check(verifies=asked.converts or chosen.strict or bool(data_of))
-
-    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        if not options.makes_low:
-            return _widen_one(path, options)
-        own = replace(asked, data=data_of.get(path, ()))
-        return _convert_one(path, options, own, progress, annotate=annotate)
-
     models = FolderModels.read(folder_models, chosen)
     names = {m.name: m.in_precision(chosen.precision) for m in taken}
     if not replace_forms:
         _refuse_overwriting(models.folder, names)
-    job = FolderJob(models, taken, chosen, one, progress)
-    target = None if output is None else path_text(output, SaveError)
-    return job.run(names, target)
+    told = arguments.function("progress", progress) or silent
+    models.check_names(taken)
+    job = _Job(models, taken, names, chosen, asked, data_of, annotate, told)
+    return job.run(None if output is None else path_text(output, SaveError))
 
 
 def _data_by_path(
@@ -159,36 +160,162 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
         )
 
 
-def _convert_one(
-    path: Path, options: RewriteOptions, asked: Asked, progress: Progress, *, annotate: bool
-) -> Done:
-    done = convert_file(path, options, asked, progress)
-    report = done.report({})
-    result, conversion = done.result, done.made
-    if annotate:
-        result.annotate()
-    lines = [report.in_short()]
-    lines += [] if conversion is None else [str(conversion.verdict)]
-    lines += [] if done.missing is None else done.missing.shortcomings
-    is_float32 = (
-        asked.rtol is None and done.nothing_left and conversion is not None and conversion.ok
-    )
-    holds = done.holds or is_float32
-    state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
-    record = report.to_dict() if conversion is None else conversion.to_dict(report)
-    ends = Ends.of(result.flat, result.plan)
-    save = done.save if done.is_written or is_float32 else None
-    return Done(state, headline(report.precision, report.summary), tuple(lines), record, ends, save)
+@dataclass(frozen=True)
+class _Job:
+    """The conversion of one folder.
+
+    Attributes:
+        models: What is known of the models.
+        taken: Those that are converted.
+        names: File of each of these -> as what it is written.
+        options: As they were given.
+        asked: How results are verified and written.
+        data: By path of a model, the data that it is calibrated and verified with.
+        annotate: Whether nodes are annotated.
+        progress: Called with what begins.
+    """
+
+    models: FolderModels
+    taken: Sequence[ModelFile]
+    names: Mapping[str, str]
+    options: RewriteOptions
+    asked: Asked
+    data: Mapping[Path, Sequence[Path]]
+    annotate: bool
+    progress: Progress
+
+    def run(self, target: str | None) -> FolderReport:
+        """Convert the models into a new folder, if there is to be one."""
+        folder, names = self.models.folder, self.names
+        with ExitStack() as stack:
+            new = None if target is None else stack.enter_context(NewFolder(target, folder.path))
+            links = self._links()
+            copied = self._copied_files()
+            taken = [] if new is None else [os.path.join(new.path, n) for n in copied]
+            stack.enter_context(plain_data_names(taken))
+            entries: list[ModelEntry] = []
+            ends = {file: facts.ends for file, facts in self.models.known.items()}
+            for model in self.taken:
+                place = None if new is None else new.place(names[model.name])
+                try:
+                    entry, ends[model.name] = self._converted(model, place)
+                except AmpError as error:
+                    entry = ModelEntry(model.name, None, "failed", f"failed: {error}")
+                entries.append(entry)
+            complete = new is not None and all(entry.output is not None for entry in entries)
+            notes: tuple[str, ...] = ()
+            if new is not None and complete:
+                self.progress("copying other files")
+                for name in copied:
+                    new.copy(folder.of(name), name)
+                results = [(ModelFile.of(names[m.name]), ends[m.name]) for m in self.taken]
+                notes = note_cache_types(new.path, results, copied)
+                new.commit()
+        left = [m.name for m in folder.models if m.name not in names]
+        made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
+        odd = (mismatch(link, ends) for link in links)
+        return FolderReport(
+            folder.path,
+            target,
+            tuple(entries),
+            {m: made_of.get(m, "another form is converted") for m in left},
+            len(set(copied) - {m.name for m in folder.models}),
+            len(links),
+            tuple(line for line in odd if line is not None),
+            complete,
+            self.models.target(self.options),
+            notes,
+        )
+
+    def _converted(self, model: ModelFile, place: str | None) -> tuple[ModelEntry, Ends]:
+        """Convert one model; write the result to a place, if there is one.
+
+        Raises:
+            AmpError: It cannot be read, converted or written.
+        """
+
+        def progress(what: str) -> None:
+            self.progress(f"{model.name}: {what}")
+
+        progress("convert")
+        if model.name in self.models.broken:
+            raise self.models.broken[model.name]
+        facts, target = self.models.known[model.name], self.models.target(self.options)
+        path, options = Path(self.models.folder.of(model.name)), facts.fitting(self.options, target)
+        convert = self._narrowed if options.makes_low else self._widened
+        entry, ends, save = convert(model.name, path, options, progress)
+        if place is None or save is None:
+            return entry, ends
+        save(place)
+        return replace(entry, output=self.names[model.name]), ends
+
+    def _narrowed(
+        self, name: str, path: Path, options: RewriteOptions, progress: Progress
+    ) -> _Converted:
+        """Convert a model to 16 bits."""
+        asked = replace(self.asked, data=self.data.get(path, ()))
+        done = convert_file(path, options, asked, progress)
+        report = done.report({})
+        result, conversion = done.result, done.made
+        if self.annotate:
+            result.annotate()
+        lines = [report.in_short()]
+        lines += [] if conversion is None else [str(conversion.verdict)]
+        lines += [] if done.missing is None else done.missing.shortcomings
+        is_float32 = (
+            self.asked.rtol is None
+            and done.nothing_left
+            and conversion is not None
+            and conversion.ok
+        )
+        holds = done.holds or is_float32
+        state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
+        record = report.to_dict() if conversion is None else conversion.to_dict(report)
+        said = headline(report.precision, report.summary)
+        entry = ModelEntry(name, None, state, said, tuple(lines), record)
+        save = done.save if done.is_written or is_float32 else None
+        return entry, Ends.of(result.flat, result.plan), save
+
+    def _widened(self, name: str, path: Path, options: RewriteOptions, _: Progress) -> _Converted:
+        """Convert a model to float32."""
+        from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
+
+        widened = widen(path, keep_io_types=options.keep_io_types)
+        state: State = "changed" if widened.changed else "unchanged"
+        types = {dtype.name: count for dtype, count in widened.types.items()}
+        entry = ModelEntry(name, None, state, widened.in_short(), report={"widened": types})
+        return entry, Ends.of(widened.flat, widened.plan), widened.save
+
+    def _links(self) -> tuple[Connection, ...]:
+        """Return what is connected among the models that the folder has afterwards."""
+        replaced = {*self.names.values()} - {*self.names}
+        written = {
+            m.name: ModelFile.of(self.names.get(m.name, m.name))
+            for m in self.models.folder.models
+            if m.name not in replaced
+        }
+        return self.models.links(written)
+
+    def _copied_files(self) -> tuple[str, ...]:
+        """Return which files are copied as they are.
+
+        Not those that a result takes the place of, nor data files that no copied model reads.
+        """
+        folder, written = self.models.folder, {*self.names.values()}
+        gone = [m for m in folder.models if m.name in written]
+        stay = [m for m in folder.models if m.name not in written]
+        unread = self.models.data_of(gone) - self.models.data_of(stay)
+        if any(m.name in self.models.broken for m in stay):  # nobody knows what that one reads
+            unread = frozenset()
+        return tuple(
+            name
+            for name in folder.files
+            if name not in written and os.path.realpath(folder.of(name)) not in unread
+        )
 
 
-def _widen_one(path: Path, options: RewriteOptions) -> Done:
-    from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
-
-    widened = widen(path, keep_io_types=options.keep_io_types)
-    state: State = "changed" if widened.changed else "unchanged"
-    types = {dtype.name: count for dtype, count in widened.types.items()}
-    ends = Ends.of(widened.flat, widened.plan)
-    return Done(state, widened.in_short(), (), {"widened": types}, ends, widened.save)
+_Converted = tuple[ModelEntry, Ends, Callable[[str], object] | None]
+"""What became of a model, its inputs and outputs afterwards, and what writes it."""
 
 
 def _rtol(limit: float | None) -> float | None:

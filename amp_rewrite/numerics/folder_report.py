@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import counted, html_table, one_line, printable, text_table
+from amp_rewrite.base.printable import aligned, counted, html_table
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
-
-VERSION = 1
-"""Version of the JSON form: keys may be added, never renamed."""
+from amp_rewrite.rewriting.report.records import Shown
 
 State = Literal["changed", "unchanged", "refused", "failed"]
 """The outcome for a model: "refused" is the verdict of a verification, "failed" an error
@@ -64,20 +61,9 @@ class ModelEntry:
         verdict = {} if self.report is None else self.report.get("verdict", {})
         return open_status if verdict.get("exit_status") == open_status else EXIT_STATUS["failed"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "file": self.file,
-            "output": self.output,
-            "state": self.state,
-            "said": self.said,
-            "lines": list(self.lines),
-            "report": self.report,
-        }
 
-
-@dataclass(frozen=True)
-class FolderReport:
+@dataclass(frozen=True, repr=False)
+class FolderReport(Shown):
     """The outcome for a folder.
 
     Attributes:
@@ -87,7 +73,7 @@ class FolderReport:
         left_out: The models with which nothing was done -> why; they are copied, unless a result
             takes their place.
         copied: How many other files were copied.
-        connected: How many outputs are fed to inputs, of other models or in the next step.
+        connections: How many outputs are fed to inputs, of other models or in the next step.
         mismatches: The connections whose sides have two types, one line each.
         written: Whether the folder is there.
         target: The target that the folder's layout tells, if no option named one.
@@ -99,15 +85,11 @@ class FolderReport:
     models: tuple[ModelEntry, ...]
     left_out: Mapping[str, str]
     copied: int = 0
-    connected: int = 0
+    connections: int = 0
     mismatches: tuple[str, ...] = ()
     written: bool = False
     target: str | None = None
     notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, self.verdict)
 
     def _repr_html_(self) -> str:
         """Return the models as a table, which a notebook shows."""
@@ -159,51 +141,29 @@ class FolderReport:
         all_passed = all(model.status == "passed" for model in self.models)
         return "Passed" if self.models and all_passed else "Not verified"
 
-    def lines(self) -> tuple[str, ...]:
-        """Return the report line by line: the verdict, a table of the models, what else is said."""
-        rows: list[str] = [self.verdict]
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, a table of the models, and what else is said."""
+        yield self.verdict
         if self.target is not None:
-            rows.append(
+            yield (
                 f"target {self.target}: the folder is laid out for transformers.js (or name "
                 "--target)"
             )
         head = ("model", "result", "16-bit nodes", "casts", "verdict")
-        rows += text_table([head, *([printable(cell) for cell in m.row] for m in self.models)])
+        yield from aligned(head, (model.row for model in self.models))
         for model in self.bad:
-            rows += [f"{model.file}: {model.said}", *(f"  {line}" for line in model.lines)]
-        rows += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
-        rows += [f"connected, with two types: {line}" for line in self.mismatches]
-        if self.connected and not self.mismatches:
-            count = counted(self.connected, "connection")
-            rows.append(f"{count} with the same type on both sides")
+            yield f"{model.file}: {model.said}"
+            yield from (f"  {line}" for line in model.lines)
+        yield from (f"{file}: left out: {why}" for file, why in self.left_out.items())
+        yield from (f"connected, with two types: {line}" for line in self.mismatches)
+        if self.connections and not self.mismatches:
+            count = counted(self.connections, "connection")
+            yield f"{count} with the same type on both sides"
         if self.written:
-            rows.append(f"{counted(self.copied, 'other file')} copied")
-        rows += self.notes
-        return tuple(printable(line) for line in rows)
-
-    def to_text(self) -> str:
-        """Return the report as lines."""
-        return "\n".join(self.lines())
+            yield f"{counted(self.copied, 'other file')} copied"
+        yield from self.notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        return {
-            "version": VERSION,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "folder": self.folder,
-            "output": self.output,
-            "written": self.written,
-            "totals": self.totals,
-            "models": [model.to_dict() for model in self.models],
-            "left_out": dict(self.left_out),
-            "copied": self.copied,
-            "connections": self.connected,
-            "mismatches": list(self.mismatches),
-            "target": self.target,
-            "notes": list(self.notes),
-        }
-
-    def to_json(self) -> str:
-        """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        judged = {"ok": self.ok, "verdict": self.verdict, "totals": self.totals}
+        return Shown.to_dict(self) | judged

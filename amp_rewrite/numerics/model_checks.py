@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from amp_rewrite.numerics.compare.verdict import Status
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.safety_check import check
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-
-VERSION = 1
-"""Version of the JSON form: keys may be added, never renamed."""
+from amp_rewrite.rewriting.report.records import Shown
 
 _IN_16_BITS = re.compile(r"[._-](fp16|float16|half|bf16|bfloat16|f16)(?=$|[._-])", re.IGNORECASE)
 """Parts of a name that a float32 file does not have."""
@@ -50,8 +47,8 @@ class ModelCheck:
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChecks:
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelChecks(Shown):
     """The findings about several files, in their order."""
 
     models: tuple[ModelCheck, ...]
@@ -66,21 +63,14 @@ class ModelChecks:
         """Whether a model failed."""
         return any(model.outcome == "failed" for model in self.models)
 
-    def to_text(self) -> str:
-        """Return a line for each model, and what it was compared with."""
-        return "\n".join(
-            f"{model.outcome}: {printable(model.file)}: {printable(_verdict(model))}"
-            for model in self.models
-        )
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each model, and what it was compared with."""
+        for model in self.models:
+            yield f"{model.outcome}: {model.file}: {_verdict(model)}"
 
-    def to_json(self) -> str:
+    def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        content: dict[str, Any] = {
-            "version": VERSION,
-            "ok": self.ok,
-            "models": [asdict(model) for model in self.models],
-        }
-        return json.dumps(content, indent=1, ensure_ascii=False)
+        return Shown.to_dict(self) | {"ok": self.ok}
 
     def to_github(self) -> str:
         """Return an annotation for each model that did not pass."""

@@ -17,7 +17,14 @@ from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.convert.scale import has_outliers
 from amp_rewrite.numerics.lost_weights import lost_weights
 from amp_rewrite.numerics.repair_report import Repair
-from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes, name_of
+from amp_rewrite.numerics.safety_check import (
+    Progress,
+    compared,
+    judged,
+    low_nodes,
+    name_of,
+    unjudged_types,
+)
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import (
@@ -153,8 +160,8 @@ def repair(
         if is_open and outcome.verification is not None and data is None:
             outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
     warn_of_estimate(outcome.result, stacklevel=4)
-    against = None if original is None else name_of(original)
-    outcome = replace(outcome, against=against, weights=lost)
+    unjudged = unjudged_types(flat, low)
+    outcome = replace(outcome, against=name_of(original), weights=lost, unjudged=unjudged)
     if chosen.only is not None:
         outcome = replace(outcome, left=_lines_left(outcome))
     if output is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
@@ -19,10 +19,10 @@ from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.lost_weights import LostWeights
-from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines
+from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
-from amp_rewrite.rewriting.report.records import json_form
+from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
 from amp_rewrite.rewriting.report.report_lines import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
@@ -34,15 +34,12 @@ if TYPE_CHECKING:
 
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
-VERSION = 1
-"""Version of the JSON form: keys may be added, never renamed."""
-
 _NAMED = 5
 """How many measured nodes the text names; JSON names all of them."""
 
 
-@dataclass(frozen=True)
-class Repair:
+@dataclass(frozen=True, repr=False)
+class Repair(Shown):
     """A repaired model, what was raised to float32 in it, and why.
 
     Attributes:
@@ -62,8 +59,10 @@ class Repair:
         scaling: What was multiplied by powers of two, or None.
         refused: What leaves the range and is not scaled, where nothing is.
         left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
-        against: The original that it was compared with; None for its own float32 form.
+        against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
+        unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
+            nodes have it; they stay as they are.
     """
 
     precision: str
@@ -80,12 +79,9 @@ class Repair:
     scaling: Scaling | None = field(default=None, repr=False)
     refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
-    against: str | None = None
+    against: str = OWN_FORM
     weights: LostWeights | None = None
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, self.headline)
+    unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def model(self) -> ir.Model:
@@ -168,7 +164,7 @@ class Repair:
 
         Weights that look clipped leave it in doubt, unless there is an original.
         """
-        clipped = [str(self.weights)] if self.weights and self.against is None else []
+        clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         if self.verification is None:
             return judged((), clipped, None) if clipped else None
         shown = self.verification.verdict
@@ -179,7 +175,7 @@ class Repair:
                 (*clipped, *(shown.doubts if self.verification.compared else ())),
                 None if self.verification.compared else "; ".join(shown.doubts),
                 inputs=shown.inputs,
-                worst=f"{shown.worst}, compared with {self.against or OWN_FORM}",
+                worst=f"{shown.worst}, compared with {self.against}",
             ),
             notes=made_up,
         )
@@ -212,61 +208,47 @@ class Repair:
             self.raised.save(path, progress=progress)
         return judge.result
 
-    def lines(self) -> tuple[str, ...]:
-        """Return what was raised and why, a line for each kind of danger, and what stays."""
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, what was raised and why, and what stays."""
+        verdict = self.verdict
+        yield "Not verified: add --data or --verify" if verdict is None else str(verdict)
+        yield self.headline
+        yield from unjudged_lines(self.unjudged, self.precision)
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        rows = [f"corrected: {line}" for line in danger_lines(odd, self.precision)]
+        yield from (f"corrected: {line}" for line in danger_lines(odd, self.precision))
         scaled = scaling_record(self.scaling, self.refused)
-        rows += () if scaled is None else scaled.lines()
-        rows += [f"raised: {line}" for line in danger_lines(others, self.precision)]
+        yield from () if scaled is None else scaled.lines()
+        yield from (f"raised: {line}" for line in danger_lines(others, self.precision))
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
-            rest = f" and {more} more" if more > 0 else ""
-            rows.append(f"raised because of {self.shown_by}: {names}{rest}")
+            yield (f"raised because of {self.shown_by}: {names}{f' and {more} more' * (more > 0)}")
         ends = [danger for danger in self.stay if is_end(danger)]
         inside = [danger for danger in self.stay if not is_end(danger)]
-        rows += [
-            f"stays: {line}; --keep-io float32 raises it"
-            for line in danger_lines(ends, self.precision)
-        ]
-        rows += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
-        rows += [f"--only: {line}" for line in self.left]
+        for line in danger_lines(ends, self.precision):
+            yield f"stays: {line}; --keep-io float32 raises it"
+        yield from (f"stays: {line}" for line in danger_lines(inside, self.precision))
+        yield from (f"--only: {line}" for line in self.left)
         if self.raised.plan.ranks:
-            rows.append(axes_line(len(self.raised.plan.ranks)))
-        return tuple(rows)
-
-    def to_text(self) -> str:
-        """Return the report as lines."""
-        verdict = "Not verified: add --data or --verify" if self.verdict is None else self.verdict
-        return "\n".join((str(verdict), self.headline, *self.lines()))
+            yield axes_line(len(self.raised.plan.ranks))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        return {
+        content = {
             "version": VERSION,
             "changed": self.changed,
             "ok": self.ok,
             "verdict": None if self.verdict is None else self.verdict.to_dict(),
-            "against": self.against or OWN_FORM,
-            "weights": None if self.weights is None else asdict(self.weights),
-            "precision": self.precision,
-            "target": self.target,
-            "nodes": self.nodes,
             "nodes_raised": self.nodes_raised,
             "arithmetic_raised": self.share,
             "casts_added": self.casts,
             "casts_removed": len(self.raised.removed),
             "weight_bytes_added": self.bytes_of_weights,
-            "dangers": [asdict(danger) for danger in self.dangers],
-            "stay": [asdict(danger) for danger in self.stay],
-            "measured": list(self.measured),
-            "left": list(self.left),
             "scaling": json_form(scaling_record(self.scaling, self.refused)),
-            "verification": None if self.verification is None else self.verification.to_dict(),
         }
-
-    def to_json(self) -> str:
-        """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        fields = (
+            *("against", "weights", "precision", "target", "nodes", "dangers", "stay", "measured"),
+            *("left", "unjudged", "verification"),
+        )
+        return content | {name: json_form(getattr(self, name)) for name in fields}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.numerics.inputs.batches import first_batch
 from amp_rewrite.numerics.lost_weights import lost_weights
-from amp_rewrite.numerics.safety_report import SafetyReport
+from amp_rewrite.numerics.safety_report import OWN_FORM, SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.dangers import ROUNDED, Danger, dangers, form_dangers, odd_types
@@ -118,10 +118,15 @@ def check(
         shown,
         is_run=run,
         loading=loading,
-        unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
-        against=None if original is None else name_of(original),
+        unjudged=unjudged_types(flat, low),
+        against=name_of(original),
         weights=lost_weights(flat),
     )
+
+
+def unjudged_types(flat: FlatGraph, low: DType) -> dict[str, int]:
+    """Return the other 16-bit types of a model -> how many results of nodes have each."""
+    return {other.name: count for other, count in low_types(flat).items() if other != low}
 
 
 def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:
@@ -139,8 +144,10 @@ def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:
         yield Danger(names[value], "input", (), ROUNDED, told, why, "")
 
 
-def name_of(original: Source) -> str:
-    """Return what a report calls the original."""
+def name_of(original: Source | None) -> str:
+    """Return what a report calls what a model is compared with."""
+    if original is None:
+        return OWN_FORM
     return os.fspath(original) if isinstance(original, str | os.PathLike) else "the original"
 
 

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
-from amp_rewrite.numerics.compare.verify_report import VerifyReport, print_verdict
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.lost_weights import LostWeights
 from amp_rewrite.rewriting.dangers import Danger
-from amp_rewrite.rewriting.report.plain_console import printed
+from amp_rewrite.rewriting.report.records import VERSION, Shown
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-VERSION = 1
-"""Version of the JSON form: keys may be added, never renamed."""
 
 OWN_FORM = "this file's own float32 form"
 """The reference of a 16-bit model where no original is given: the same weights."""
 
-_WIDTH = 100
 _NAMED = 3
 """How many nodes of one danger the text names; JSON names all of them."""
 
 
-@dataclass(frozen=True)
-class SafetyReport:
+@dataclass(frozen=True, repr=False)
+class SafetyReport(Shown):
     """Whether a model is safe in the types that it has.
 
     Attributes:
@@ -51,7 +43,7 @@ class SafetyReport:
             run, or an object of 2 GiB or more.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
-        against: The original that it was compared with; None for its own float32 form.
+        against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
     """
 
@@ -64,12 +56,8 @@ class SafetyReport:
     is_run: bool = True
     loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
-    against: str | None = None
+    against: str = OWN_FORM
     weights: LostWeights | None = None
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, str(self.verdict))
 
     @property
     def ok(self) -> bool:
@@ -105,7 +93,7 @@ class SafetyReport:
             return judged(refused, (), None, worst=said)
         where = f"in {self.precision} for {self.target}"
         flagged = [self._flagged(where)] if self.dangers else []
-        clipped = [str(self.weights)] if self.weights and self.against is None else []
+        clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         loading, lacks = self.loading, self.loading is not None and self.loading.lacks_operator
         if self.run is None:
             unrun = loading.said if loading is not None and lacks and self.is_run else "not run"
@@ -113,7 +101,7 @@ class SafetyReport:
             passes = not self.is_run and not flagged
             return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
         shown = self.run.verdict
-        beside = f"{where}, compared with {self.against or OWN_FORM}"
+        beside = f"{where}, compared with {self.against}"
         return judged(
             (*refused, *shown.failures),
             (*flagged, *clipped, *(shown.doubts if self.run.compared else ())),
@@ -129,61 +117,37 @@ class SafetyReport:
         verb = "is" if len(self.roots) == 1 else "are"
         return f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
 
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, what a run showed, and what the rules flag."""
+        yield from self.verdict.lines()
+        nodes = counted(self.nodes, "node")
+        where = f"{nodes} in {self.precision}, target {self.target}"
+        if self.computes == FLOAT32.name:
+            where = f"no 16-bit nodes; rules for {self.precision}, target {self.target}"
+        yield where
+        yield from unjudged_lines(self.unjudged, self.precision)
+        if self.run is not None:
+            yield (
+                f"emulated on {counted(self.run.feeds, 'feed')} ({self.run.data}), compared with "
+                f"{self.against}"
+            )
+            device = () if self.run.device is None else self.run.device.lines
+            yield from (f"  {line}" for line in (*device, *self.run.notes()))
+        yield from (f"  risk: {line}" for line in danger_lines(self.dangers, self.precision))
+        loading = self.loading
+        if loading and loading.said and self.refused is None and not loading.lacks_operator:
+            yield loading.said
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        return {
-            "version": VERSION,
-            **self.verdict.to_dict(),
-            "precision": self.precision,
-            "target": self.target,
-            "computes": self.computes,
-            "nodes": self.nodes,
-            "dangers": [asdict(danger) for danger in self.dangers],
-            "run": None if self.run is None else self.run.to_dict(),
-            "is_run": self.is_run,
-            "loading": None if self.loading is None else asdict(self.loading),
-            "unjudged": dict(self.unjudged),
-            "against": self.against or OWN_FORM,
-            "weights": None if self.weights is None else asdict(self.weights),
-        }
-
-    def to_json(self) -> str:
-        """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-
-    def to_text(self) -> str:
-        """Return the report as lines."""
-        return printed(lambda console: print_safety(self, console), _WIDTH)
+        return {"version": VERSION} | self.verdict.to_dict() | Shown.to_dict(self)
 
 
-def print_safety(report: SafetyReport, console: Console) -> None:
-    """Print the verdict, what a run showed, and what the rules flag."""
-    print_verdict(report.verdict, console)
-    nodes = counted(report.nodes, "node")
-    where = f"{nodes} in {report.precision}, target {report.target}"
-    if report.computes == FLOAT32.name:
-        where = f"no 16-bit nodes; rules for {report.precision}, target {report.target}"
-    console.print(where)
-    for name, count in report.unjudged.items():
-        why = f"only those in {report.precision} are judged"
-        console.print(f"not judged: {counted(count, 'value')} in {name}; {why}")
-    run, loading = report.run, report.loading
-    if run is not None:
-        against = report.against or OWN_FORM
-        console.print(
-            f"emulated on {counted(run.feeds, 'feed')} ({run.data}), compared with {against}"
-        )
-        for line in (*(() if run.device is None else run.device.lines), *run.notes()):
-            console.print(f"  {line}")
-    for line in danger_lines(report.dangers, report.precision):
-        console.print(f"  risk: {line}")
-    if (
-        loading is not None
-        and loading.said
-        and report.refused is None
-        and not loading.lacks_operator
-    ):
-        console.print(loading.said)
+def unjudged_lines(unjudged: Mapping[str, int], precision: str) -> Iterator[str]:
+    """Yield which other 16-bit types a model has."""
+    for name, count in unjudged.items():
+        why = f"only those in {precision} are judged"
+        yield f"not judged: {counted(count, 'value')} in {name}; {why}"
 
 
 def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:

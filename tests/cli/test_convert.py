@@ -268,7 +268,7 @@ def test_the_result_is_run_on_a_provider_and_must_hold_there(
     assert "the execution provider is not available; found 'Nope'" in capsys.readouterr().err
 
     (folder / "out.onnx").unlink()
-    failed = DeviceComparison(("P",), (), "no such kernel", asked=True)
+    failed = DeviceComparison(("P",), (), "no such kernel")
     monkeypatch.setattr(DeviceChecks, "report", lambda _: failed)
     assert convert(folder, "good", *given) == 1
     assert "P could not run the model: no such kernel" in capsys.readouterr().out

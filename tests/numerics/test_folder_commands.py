@@ -61,7 +61,7 @@ def test_what_is_connected_changes_its_type_on_both_sides(tmp_path: Path) -> Non
     source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
     report = amp.convert_folder(source, target, keep_io_types=False)
     assert report.mismatches == ()
-    assert report.connected == 2
+    assert report.connections == 2
     encoder = folders.types_of(target / "encoder_model.onnx")
     decoder = folders.types_of(target / "decoder_model_merged.onnx")
     assert encoder["last_hidden_state"] == decoder["encoder_hidden_states"] == "FLOAT16"

@@ -88,7 +88,7 @@ def test_float32_ends_are_advised_only_where_an_end_is_what_stays() -> None:
     )
     (end,) = made.stay
     inside = replace(end, node="c", op="Cast")
-    at_end, within = replace(made, stay=(end, inside)).lines()[-2:]
+    at_end, within = [*replace(made, stay=(end, inside)).lines()][-2:]
     assert at_end.startswith("stays: output y ")
     assert at_end.endswith("; --keep-io float32 raises it")
     assert within.startswith("stays: Cast c ")

@@ -8,7 +8,7 @@ from page_models import BRANCHES, NAMES, result_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
+from amp_rewrite.numerics.compare.verify_records import StressReport, StressResult
 from amp_rewrite.page.overview import Evidence, causes, overview
 from amp_rewrite.rewriting.report.gains import Sizes
 

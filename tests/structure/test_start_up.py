@@ -55,7 +55,7 @@ class Budget:
     without: set[str]
 
 
-HELP = Budget(230, {"base", "cli", "errors"}, NEVER | {"numpy", "onnx", "rich"})
+HELP = Budget(230, {"base", "cli", "errors"}, NEVER | {"numpy", "onnx"})
 BUDGETS = {
     "--version": HELP,
     "--help": HELP,

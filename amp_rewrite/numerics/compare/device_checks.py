@@ -11,8 +11,7 @@ there as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -27,34 +26,6 @@ from amp_rewrite.runtimes.engines import notes_on
 Outputs = Mapping[str, Any]
 
 
-@dataclass
-class Comparison:
-    """A comparer for each output, by name."""
-
-    names: Sequence[str]
-    tolerances: Tolerances
-    comparers: dict[str, Comparer] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with no feed."""
-        self.comparers = {name: Comparer(name, self.tolerances) for name in self.names}
-
-    def add(self, expected: Outputs, outputs: Outputs) -> None:
-        """Compare the outputs of a feed."""
-        for name, comparer in self.comparers.items():
-            comparer.add(expected[name], outputs[name])
-
-    def results(self) -> tuple[OutputComparison, ...]:
-        """Return what was found over all feeds."""
-        return tuple(comparer.result() for comparer in self.comparers.values())
-
-    def holds(self, expected: Outputs, outputs: Outputs) -> bool:
-        """Tell whether the outputs of one feed hold, by themselves."""
-        alone = Comparison(self.names, self.tolerances)
-        alone.add(expected, outputs)
-        return all(output.ok for output in alone.results())
-
-
 class DeviceChecks:
     """The models on execution providers, feed by feed."""
 
@@ -64,62 +35,54 @@ class DeviceChecks:
         after: TypedModel,
         providers: tuple[str, ...],
         tolerances: Tolerances,
-        *,
-        asked: bool,
         threads: int,
     ) -> None:
-        """Load the rewritten model; a failure is part of the report.
+        """Take the models; that one cannot be loaded or run is part of the report.
 
-        If the user `asked` for the device, it must hold as well. 0 `threads` are what
-        OMP_NUM_THREADS says, or ONNX Runtime's choice.
+        0 `threads` are what OMP_NUM_THREADS says, or ONNX Runtime's choice.
         """
-        self.providers, self.asked = providers, asked
-        self._before = before
+        self.providers = providers
+        self._before, self._after, self._tolerances = before, after, tolerances
         self._options: dict[str, Any] = {
             "emulate": False,
             "providers": providers,
             "threads": threads,
         }
-        names = [value.name or "" for value in before.model.graph.outputs]
-        self._emulated = Comparison(names, tolerances)
-        self._original = Comparison(names, tolerances)
-        self._itself = Comparison(names, tolerances)
-        self._departs = False
-        self._itself_error: str | None = None
+        self._emulated, self._original, self._itself = (self._comparers() for _ in range(3))
         self._error: str | None = None
-        try:
-            self._rewritten = Evaluator(after, **self._options)
-        except OutOfTimeError:
-            raise
-        except RunError as error:
-            self._error, self._departs = _reason(error), True
+        self._itself_error: str | None = None
+
+    def _comparers(self) -> dict[str, Comparer]:
+        names = [value.name or "" for value in self._before.model.graph.outputs]
+        return {name: Comparer(name, self._tolerances) for name in names}
 
     def add(self, feeds: Feeds, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
         """Run a feed, unless one has failed before."""
+        here, passes = self._comparers(), False
         if self._error is None:
-            self._run(fitted, original, emulated)
-        if self._departs and self._itself_error is None:
-            self._run_original(feeds, original)
-
-    def _run(self, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
-        try:
-            real = self._rewritten.run(fitted)
-        except OutOfTimeError:
-            raise
-        except RunError as error:
-            self._error, self._departs = _reason(error), True
+            try:
+                real = self._rewritten.run(fitted)
+            except OutOfTimeError:
+                raise
+            except RunError as error:
+                self._error = _reason(error)
+            else:
+                _add(self._emulated, emulated, real)
+                _add(self._original, original, real)
+                _add(here, original, real)
+                passes = all(output.ok for output in _results(here))
+        if passes or self._itself_error is not None:
             return
-        self._emulated.add(emulated, real)
-        self._original.add(original, real)
-        self._departs = not self._original.holds(original, real)
-
-    def _run_original(self, feeds: Feeds, original: Outputs) -> None:
         try:
-            self._itself.add(original, self._original_there.run(feeds))
+            _add(self._itself, original, self._original_there.run(feeds))
         except OutOfTimeError:
             raise
         except RunError as error:
             self._itself_error = _reason(error)
+
+    @cached_property
+    def _rewritten(self) -> Evaluator:
+        return Evaluator(self._after, **self._options)
 
     @cached_property
     def _original_there(self) -> Evaluator:
@@ -127,17 +90,26 @@ class DeviceChecks:
 
     def report(self) -> DeviceComparison:
         """Return what was found over all feeds."""
-        ran = self._error is None
+        ran = self._error is None and "_rewritten" in vars(self)  # nothing, if no feed counts
         return DeviceComparison(
             self.providers,
-            self._emulated.results() if ran else (),
+            _results(self._emulated) if ran else (),
             self._error,
-            self._original.results() if ran else (),
-            asked=self.asked,
-            itself=tuple(o for o in self._itself.results() if o.elements),
+            _results(self._original) if ran else (),
+            itself=tuple(o for o in _results(self._itself) if o.elements),
             itself_error=self._itself_error,
             notes=notes_on(self.providers[0], self._rewritten.precisions) if ran else (),
         )
+
+
+def _add(comparers: Mapping[str, Comparer], expected: Outputs, outputs: Outputs) -> None:
+    """Compare the outputs of a feed."""
+    for name, comparer in comparers.items():
+        comparer.add(expected[name], outputs[name])
+
+
+def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
+    return tuple(comparer.result() for comparer in comparers.values())
 
 
 def _reason(error: RunError) -> str:

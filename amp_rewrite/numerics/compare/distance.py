@@ -126,7 +126,6 @@ class OutputComparison:
         dtype: The element type in the original model.
         elements: How many elements were compared.
         max_abs: The largest difference between finite elements.
-        max_rel: The largest difference relative to the original element, where that is not 0.
         scaled_error: The largest difference relative to the largest magnitude of the original.
         error: The root mean square error over the spread of the original; None if it is not
             floating-point.
@@ -162,7 +161,6 @@ class OutputComparison:
     dtype: str
     elements: int
     max_abs: float
-    max_rel: float
     scaled_error: float
     error: float | None
     largest: float | None
@@ -230,7 +228,6 @@ class Comparer:
     elements: int = 0
     fitting: int = 0
     max_abs: float = 0.0
-    max_rel: float = 0.0
     largest: float = 0.0
     finite: int = 0
     scaled_error: float = 0.0
@@ -316,7 +313,6 @@ class Comparer:
             dtype=self.dtype,
             elements=self.elements,
             max_abs=self.max_abs,
-            max_rel=self.max_rel,
             scaled_error=self.scaled_error,
             error=self._error() if self.is_float else None,
             largest=self.largest_error if self.is_float else None,
@@ -486,9 +482,7 @@ class Comparer:
         self.fitting += int(np.count_nonzero(error <= limit))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)
-        nonzero = magnitude > 0  # (finite elements,): a mask
-        if nonzero.any():
-            self.max_rel = max(self.max_rel, float((error[nonzero] / magnitude[nonzero]).max()))
+        if largest:
             self.scaled_error = max(self.scaled_error, worst / largest)
         elif worst:
             self.scaled_error = math.inf
@@ -536,7 +530,7 @@ _SUMS = (
     *("rows", "same_rows", "apart"),
 )
 _MAXIMA = (
-    *("max_abs", "max_rel", "largest", "scaled_error", "shape_differs", "is_float", "most"),
+    *("max_abs", "largest", "scaled_error", "shape_differs", "is_float", "most"),
     *("largest_error", "apart_worst", "apart_largest"),
 )
 """The fields of a Comparer that are sums over feeds, and those that are the largest over them."""

@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -25,8 +26,7 @@ from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import ERROR, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
-from amp_rewrite.numerics.compare.stress_report import Departure
-from amp_rewrite.numerics.compare.verify_records import Infinity
+from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
 
@@ -239,31 +239,29 @@ class IntermediateComparer:
                 return False
         return True
 
-    def departure(self) -> Departure | None:
+    def departure(self) -> Inside | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
         far = (n for n, d in self._deviations.items() if d.relative > ERROR)
-        name = next(iter(overflows(self._deviations, self._producers)), None) or next(far, None)
-        if name is None:
-            return None
+        name = next(iter(self._overflows()), None) or next(far, None)
+        return None if name is None else self._inside(name)
+
+    def infinities(self) -> tuple[Inside, ...]:
+        """Return the values with new infinities or NaNs, in topological order."""
+        return tuple(map(self._inside, self._overflows()))
+
+    def _overflows(self) -> list[str]:
+        return overflows(self._deviations, self._producers)
+
+    def _inside(self, name: str) -> Inside:
         deviation, node = self._deviations[name], self._producers.get(name)
         place = ("", "") if node is None else (node.name or "", node.op_type)
-        return Departure(name, *place, deviation.relative, deviation.inf, deviation.nan)
-
-    def infinities(self) -> tuple[Infinity, ...]:
-        """Return the values with new infinities or NaNs, in topological order."""
-        infinities: list[Infinity] = []
-        producers = self._producers
-        for name in overflows(self._deviations, self._producers):
-            deviation, node = self._deviations[name], producers.get(name)
-            place = ("", "") if node is None else (node.name or "", node.op_type)
-            infinities.append(Infinity(name, *place, deviation.inf, deviation.nan))
-        return tuple(infinities)
+        return Inside(name, *place, deviation.relative, deviation.inf, deviation.nan)
 
     def errors(self) -> dict[str, float]:
         """Return |rewritten - original| / |original| by name in the rewritten model."""
         return {name: d.relative for name, d in self._deviations.items() if d.norm}
 
-    @property
+    @cached_property
     def _producers(self) -> dict[str, ir.Node]:
         return {v.name: node for node in self._graph for v in node.outputs if v.name}
 

@@ -5,8 +5,8 @@ the inputs that the rewritten model gives it. Cancellation, steep functions and 
 of these; another weight, a lost fraction or a state that was reset do not. How much of a difference
 is rounding is measured: the node is run once more on inputs and weights moved by a rounding each.
 
-Evidence: another weight in a model whose outputs hold (tests/numerics/compare/test_misfits.py):
-without, nobody sees it; with, its node is named.
+Evidence: tests/corpus/test_broken_on_purpose.py: 15 of 197 breakages are found by this alone (7 in
+magika alone), since the outputs hold.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
@@ -31,8 +33,8 @@ from amp_rewrite.numerics.compare.intermediates import (
     are_fills,
 )
 from amp_rewrite.numerics.compare.masked_rows import rows_of
-from amp_rewrite.numerics.compare.single_nodes import SingleNode
-from amp_rewrite.numerics.compare.verify_records import Misfit
+from amp_rewrite.numerics.compare.verify_records import Inside
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
 
@@ -56,6 +58,9 @@ _GROWTH = 3.0
 """How many times as far off as the inputs of its node an output is whose node is run."""
 
 _TRIES = 12
+
+_FEW = 8
+"""A constant of at most 8 elements may be a size or a factor of sizes, which is not moved."""
 
 Values = Mapping[str, Any]
 Known = Mapping[str, list[str]]
@@ -108,7 +113,7 @@ def other_inputs(before: TypedModel, after: TypedModel) -> list[str]:
 _OTHERS = frozenset(f"tensor({name})" for name in ("bool", "int32", "int64", "uint8", "int8"))
 
 
-def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> tuple[Misfit, ...]:
+def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> tuple[Inside, ...]:
     """Return the first node that computes something else, if there is one.
 
     Args:
@@ -126,7 +131,7 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
         error = _error(suspect, names_of, seen, original, values)
         if error is not None:
             node = suspect.node
-            return (Misfit(suspect.output, node.name or "", node.op_type, error),)
+            return (Inside(suspect.output, node.name or "", node.op_type, error),)
     return ()
 
 
@@ -254,3 +259,75 @@ def _error_beyond_rounding(
 
 def _type(array: Array) -> DType:
     return next((low for low in LOW.values() if low.numpy == array.dtype), FLOAT32)
+
+
+class SingleNode:
+    """A node of a model. Constants of floats are inputs, beside those that the node reads.
+
+    Attributes:
+        output: The name of its first output.
+    """
+
+    def __init__(self, node: ir.Node, model: ir.Model) -> None:
+        """Take a node that has no bodies and is no call of a function."""
+        self.output = node.outputs[0].name or ""
+        self._node, self._model = node, model
+        self._floats: dict[str, Array] = {}
+        self._others: dict[str, Array] = {}
+        for value in node.inputs:
+            tensor = known_tensor(value)
+            if value is not None and tensor is not None:
+                numbers = tensor.numpy()
+                held = self._floats if numbers.dtype == FLOAT32.numpy else self._others
+                held[value.name or ""] = numbers
+        self._evaluator: Evaluator | None = None
+
+    def results(self, feeds: Values, low: DType) -> tuple[Array, Array] | None:
+        """Return the first output, and what it is where all floats move by a rounding to `low`.
+
+        Args:
+            feeds: What the node reads besides constants: float32, or what the model has there.
+            low: The type. Every number moves by half a unit in its last place, up or down.
+
+        Returns:
+            None where the runtime does not run the node by itself.
+        """
+        held = {**self._floats, **feeds}
+        rng = np.random.default_rng(0)
+        try:
+            if self._evaluator is None:
+                self._evaluator = Evaluator(self._model_of_node(held))
+            exact = self._evaluator.run(held)[self.output]
+            moved = {n: self._move_input(n, value, low, rng) for n, value in held.items()}
+            return exact, self._evaluator.run(moved)[self.output]
+        except AmpError:
+            return None
+
+    def _move_input(self, name: str, value: Array, low: DType, rng: np.random.Generator) -> Array:
+        if not is_float(value) or (name in self._floats and value.size <= _FEW):
+            return value
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
+            moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
+        return np.where(np.isfinite(moved) & (value != 0), moved, value)
+
+    def _model_of_node(self, feeds: Values) -> onnx.ModelProto:
+        graph = onnx.helper.make_graph(
+            [ir.serde.serialize_node(self._node)],
+            "node",
+            [
+                onnx.helper.make_tensor_value_info(
+                    name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim
+                )
+                for name, value in feeds.items()
+            ],
+            [onnx.helper.make_tensor_value_info(self.output, FLOAT32.number, None)],
+            [onnx.numpy_helper.from_array(value, n) for n, value in self._others.items()],
+        )
+        opsets = [
+            onnx.helper.make_opsetid(domain, version)
+            for domain, version in self._model.graph.opset_imports.items()
+        ]
+        return onnx.helper.make_model(
+            graph, opset_imports=opsets, ir_version=self._model.ir_version
+        )

@@ -69,6 +69,12 @@ class Verdict:
         line = f"{_WORDS[self.status]}{where}{f': {said}' if said else ''}"
         return "; ".join((line, *self.notes))
 
+    def lines(self) -> list[str]:
+        """Return its line, and what else is wrong or in doubt."""
+        more = [f"failed: {line}" for line in self.failures]
+        more += [f"in doubt: {line}" for line in self.doubts]
+        return [str(self), *more[1:]]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the keys that every report has of its verdict."""
         return {

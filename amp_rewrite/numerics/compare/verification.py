@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import AmpError, OptionError, OutOfTimeError
+from amp_rewrite.errors import OptionError, OutOfTimeError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
@@ -34,11 +36,8 @@ from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
-from amp_rewrite.numerics.compare.selection_report import SelectionComparison
-from amp_rewrite.numerics.compare.selections import node_that_selects_inside, selections_of
-from amp_rewrite.numerics.compare.stress_report import StressReport
-from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
-from amp_rewrite.numerics.compare.verify_records import FedBack, Misfit
+from amp_rewrite.numerics.compare.selections import SelectionComparison, Told, ToldModel
+from amp_rewrite.numerics.compare.verify_records import FedBack, Inside, StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
@@ -58,15 +57,13 @@ class Compared(NamedTuple):
         masked: The rows of attention without any score, where they were looked for.
         told: What the rewritten model gives for the original's selections, if that was compared.
         selections: How far the selections agree.
-        untold: Why selections could not be told where outputs fail, or None.
     """
 
     outputs: dict[str, Comparer]
     apart: dict[str, Array]
     masked: tuple[Array, ...]
     told: Told | None
-    selections: tuple[SelectionComparison, ...]
-    untold: str | None = None
+    selections: list[SelectionComparison]
 
 
 class Verification:
@@ -133,11 +130,8 @@ class Verification:
                 rounding=rounding_of(target),
             )
 
-        control = self.weights_alone.model
-        selections = selections_of(before, emulated.model)
-        self.told = ToldModels(selections, before, control, load, self.run_original, threads)
-        self._selects_inside = node_that_selects_inside(before.model)
-        read = [*names, *floats, *self.told.names, *self.told.read]
+        self.told = ToldModel(before, emulated.model, tolerances, load)
+        read = [*names, *floats, *self.told.names, *self.told.reads]
         self.original = Evaluator(before, outputs=read, threads=threads)
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
@@ -150,21 +144,15 @@ class Verification:
         self._worst_share = -1.0
         self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
-        self.untold: dict[str, None] = {}
         self.count = 0
         self.seconds = 0.0
         self._ends: dict[str, Shape] = {}
 
-    def device(self, providers: tuple[str, ...], *, asked: bool = False) -> None:
-        """Run the rewritten model on execution providers too, which must hold if `asked` for."""
+    def device(self, providers: tuple[str, ...]) -> None:
+        """Run the rewritten model on execution providers too."""
         if providers:
             self.on_device = DeviceChecks(
-                self.before,
-                self.after,
-                providers,
-                self.tolerances,
-                asked=asked,
-                threads=self.threads,
+                self.before, self.after, providers, self.tolerances, self.threads
             )
 
     @property
@@ -199,24 +187,21 @@ class Verification:
         outputs = self.run_rewritten(feeds, {*names, *inner})
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
-        compared, apart, masked, told, selections, untold = self.compare(feeds, expected, outputs)
+        compared, apart, masked, told, selections = self.compare(feeds, expected, outputs)
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
-        if untold is not None:
-            self.untold[untold] = None
         self._note_worst(feeds, compared)
-        for name, comparer in self.outputs.items():
-            comparer.merge(compared[name])
+        noises = [{}, {}] if told is not None else self._noises(feeds, expected, apart)
+        merged = (self.outputs, compared), (self.control, noises[0]), (self.moves, noises[1])
+        for comparers, found in merged:
+            for name, comparer in found.items():
+                comparers[name].merge(comparer)
         for each in selections:
             seen = self.selections.get(each.value)
             self.selections[each.value] = each if seen is None else seen.merged(each)
-        for name, comparer in self.compare_control(feeds, expected, apart, told=told).items():
-            self.control[name].merge(comparer)
-        for name, comparer in self._compare_moved(feeds, expected, apart, told).items():
-            self.moves[name].merge(comparer)
         if inside and self.inside is not None:
             run = partial(self._run_told, feeds, told)
             self._seen, self._seen_masked = run, masked
@@ -247,12 +232,12 @@ class Verification:
         compared, usual = self.compared(expected, results, usual or {}, {}), usual or {}
         outputs = {name: expected[name] for name in self.outputs}
         holds = all(comparer.result([]).ok for comparer in compared.values())
-        selections: tuple[SelectionComparison, ...] = ()
-        if self.told.names and expected.keys() >= set(self.told.names):
-            selections = self.told.agreement(expected, results, feeds)
+        selections: list[SelectionComparison] = []
+        if expected.keys() >= set(self.told.names):
+            selections = self.told.agreement(expected, results)
         if holds and lost_in(outputs, {}) is None:
             return Compared(compared, {}, (), None, selections)
-        told, agreed, untold = self._tell_rewritten(feeds, expected, results)
+        told, selections = self._tell(feeds, expected, results)
         if told is not None:
             results = told.outputs
             compared = self.compared(expected, results, usual, {})
@@ -261,73 +246,45 @@ class Verification:
         apart = {name: mask for name, mask in rows.items() if mask is not None}
         if apart:
             compared = self.compared(expected, results, usual, apart)
-        return Compared(compared, apart, masked, told, agreed or selections, untold)
+        return Compared(compared, apart, masked, told, selections)
 
-    def _tell_rewritten(
+    def _tell(
         self, feeds: Feeds, expected: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> tuple[Told | None, tuple[SelectionComparison, ...], str | None]:
-        """Return what the rewritten model gives for the original's selections, if near ties differ.
+    ) -> tuple[Told | None, list[SelectionComparison]]:
+        """Return what the rewritten model gives for the original's selections, if others differ.
 
-        Returns:
-            That, how far the selections agree, and why some cannot be told.
+        And how far the selections agree.
         """
-        fitted = _fit_feeds(feeds, self.rewritten.inputs)
-        untold, names = self._selects_inside, self.told.names
+        names, told = self.told.names, None
         if not names:
-            return None, (), untold
+            return None, []
         if not expected.keys() >= set(names):
-            fetch = partial(self.run_original, feeds)
-            expected, outputs = fetch(names), self.run_rewritten(feeds, names)
-        if all(np.array_equal(expected[name], outputs[name]) for name in names):
-            agreed = self.told.agreement(expected, outputs, feeds)
-            return None, agreed, untold  # one set in another order is another selection
-        result = self.told.told(feeds, fitted, self.outputs)
-        if result is None:
-            return None, self.told.agreement(expected, outputs, feeds), untold
-        return (*result, untold)
+            expected, outputs = self.run_original(feeds, names), self.run_rewritten(feeds, names)
+        agreed = self.told.agreement(expected, outputs)
+        if not all(np.array_equal(expected[name], outputs[name]) for name in names):
+            read = self.run_original(feeds, [*names, *self.told.reads])
+            told = self.told.told(_fit_feeds(feeds, self.rewritten.inputs), read, self.outputs)
+        return told, [replace(each, told=told is not None) for each in agreed]
 
     def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
-        session = None if told is None else self.told.rewritten
+        session = self.told.session if told is not None else None
         if told is None or session is None:
             return self.run_rewritten(feeds, names)
-        return session.run({**_fit_feeds(feeds, self.rewritten.inputs), **told.feeds}, names)
+        return session.run(told.feeds, names)
 
-    def compare_control(
-        self,
-        feeds: Feeds,
-        expected: Mapping[str, Any],
-        apart: Mapping[str, Array],
-        *,
-        told: Told | None = None,
-    ) -> dict[str, Comparer]:
-        """Compare what the rounded weights alone make of a feed; nothing if they do not run."""
-        if told is None:
-            noisy = self.weights_alone.run(feeds, self.outputs)
-        else:
-            noisy = run_told(self.told.control, feeds, told, self.outputs)
-        return {} if noisy is None else self.compared(expected, noisy, {}, apart)
+    def _noises(
+        self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
+    ) -> list[dict[str, Comparer]]:
+        """Compare what yardsticks make of a feed: the rounded weights alone, and moved inputs.
 
-    def _compare_moved(
-        self,
-        feeds: Feeds,
-        expected: Mapping[str, Any],
-        apart: Mapping[str, Array],
-        told: Told | None,
-    ) -> dict[str, Comparer]:
-        """Compare the original with itself on moved inputs; nothing if none can be moved."""
+        Nothing is compared where one does not run.
+        """
         moved_feeds = moved(feeds, self.count)
-        if moved_feeds is None:
-            return {}
-        try:
-            outputs_moved = (
-                self.run_original(moved_feeds)
-                if told is None
-                else run_told(self.told.original, moved_feeds, told, self.outputs)
-            )
-        except AmpError:
-            return {}
-        return {} if outputs_moved is None else self.compared(expected, outputs_moved, {}, apart)
+        noisy = [self.weights_alone.run(feeds, self.outputs), None]
+        with suppress(RunError):
+            noisy[1] = None if moved_feeds is None else self.run_original(moved_feeds)
+        return [{} if n is None else self.compared(expected, n, {}, apart) for n in noisy]
 
     def compared(
         self,
@@ -359,7 +316,7 @@ class Verification:
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
         comparer, rounds = self.inside if inside else None, self.weights_alone.rounds
-        wrong: tuple[Misfit, ...] = ()
+        wrong: tuple[Inside, ...] = ()
         if comparer is not None and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._seen_masked, self._others, self.low, self._adds_low)
             try:
@@ -387,7 +344,6 @@ class Verification:
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,
             left_out=tuple(self.left_out),
-            untold=tuple(self.untold),
             shapes=self.shapes,
             control=tuple(o for o in _results(self.control) if o.elements),
             moves=tuple(o for o in _results(self.moves) if o.elements),

@@ -42,9 +42,7 @@ from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.scaling.noted_exponents import scaled_as_noted
 from amp_rewrite.runtimes.engines import check_provider
 from amp_rewrite.runtimes.ort.isolated_load import load_of_source
-from amp_rewrite.runtimes.ort.providers import has_provider
 from amp_rewrite.runtimes.ort.time_limit import check_time
-from amp_rewrite.targets import CUDA
 
 _FEW = 8
 """How many feeds are held, for calls with states fed back."""
@@ -124,7 +122,7 @@ def verify(
         intermediates: Compare the values inside the models as well; costs some more runs.
         providers: Also run the rewritten model itself on these execution providers. What they
             compute must hold against the original as well; the report says how far the emulation
-            was from it. None does so on CUDA where ONNX Runtime has it, as information only.
+            was from it.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
         target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
             None is that of the first of `providers`, else what the model says that it was
@@ -205,7 +203,7 @@ def compared_models(
     kernels = _target(ways.get("target"), providers, after.model)
     inside = intermediates or stress
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(device_providers(providers), asked=providers is not None)
+    run.device(device_providers(providers or ()))
     return verified(
         run,
         data,
@@ -360,14 +358,12 @@ def _check_budget(seconds: float | None) -> None:
         arguments.number("stress_budget", seconds, low=0, above=True, expected=expected)
 
 
-def device_providers(providers: Sequence[str] | None) -> tuple[str, ...]:
+def device_providers(providers: Sequence[str]) -> tuple[str, ...]:
     """Return the providers to compare with.
 
     Raises:
         AmpError: One of those asked for cannot be used here.
     """
-    if providers is None:
-        return (CUDA,) if has_provider(CUDA) else ()
     for name in providers:
         check_provider(name)
     return tuple(providers)

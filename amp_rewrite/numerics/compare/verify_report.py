@@ -1,46 +1,35 @@
-"""What `verify` found: frozen records, as text and as JSON.
+"""What `verify` found: one frozen report, as text and as JSON.
 
 Evidence: that of verification.py, whose findings these are.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-
 from amp_rewrite import targets
-from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, one_line, percent
+from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare import verify_texts as texts
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
-from amp_rewrite.numerics.compare.selection_report import SelectionComparison
-from amp_rewrite.numerics.compare.stress_report import StressReport
+from amp_rewrite.numerics.compare.selections import SelectionComparison
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
     FedBack,
-    Infinity,
-    Misfit,
-    error_of,
-    failure_of,
-    plain,
-    worst_of,
+    Inside,
+    StressReport,
 )
-from amp_rewrite.rewriting.report.plain_console import printed
-
-VERSION = 1
+from amp_rewrite.rewriting.report.records import VERSION, Shown
 
 MADE_UP = "made-up inputs"
 """How `VerifyReport.data` begins where no data were given."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(Shown):
     """The result of `verify`.
 
     Attributes:
@@ -66,8 +55,6 @@ class VerifyReport:
         refused: Why ONNX Runtime does not load the rewritten model; None if it does, or if it is an
             object of 2 GiB or more.
         selections: What nodes such as TopK select in both models.
-        untold: Why the rewritten model could not be told what the original selects inside If, Loop
-            and Scan, where outputs fail: one swapped near tie may be all that differs.
         unfinished: What a time limit kept from being compared; None if nothing was.
         fed_back: The models after many calls, with states fed back; None if none was found.
     """
@@ -77,24 +64,19 @@ class VerifyReport:
     data: str
     tolerances: Tolerances
     outputs: tuple[OutputComparison, ...]
-    infinities: tuple[Infinity, ...] = ()
-    misfits: tuple[Misfit, ...] = ()
+    infinities: tuple[Inside, ...] = ()
+    misfits: tuple[Inside, ...] = ()
     device: DeviceComparison | None = None
     stress: StressReport | None = None
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
     selections: tuple[SelectionComparison, ...] = ()
-    untold: tuple[str, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
     unfinished: str | None = None
     fed_back: FedBack | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, f"{self.precision}: {self.verdict}")
 
     @property
     def ok(self) -> bool:
@@ -112,38 +94,55 @@ class VerifyReport:
         failed = [output for output in self.outputs if not output.ok]
         failures = [] if self.refused is None else [self.refused]
         doubts = [] if self.unfinished is None else [self.unfinished]
+        moved = {"weights": self.control, "original": self.moves}
         for output in failed:
-            doubt = texts.doubt_of(output, self._yardsticks_of(output), self.untold, self.precision)
-            lines = failures if doubt is None else doubts
-            lines.append(failure_of(output) if doubt is None else doubt)
+            if output.excuse:
+                doubts.append(texts.doubt_of(output, moved[output.excuse], self.precision))
+            else:
+                failures.append(texts.failure_of(output))
         if self.infinities:
-            failures.append(texts.overflow_line(self.infinities, self.outputs))
-        failures += map(str, self.misfits)
+            failures.append(self._overflow)
+        failures += [misfit.misfit for misfit in self.misfits]
         for found in (self.fed_back, self.stress):
             failures += () if found is None else found.failures
             doubts += () if found is None else found.doubts
         failures += () if self.device is None else self.device.failures
-        worst = worst_of(self.outputs)
         return judged(
             failures,
             doubts,
-            None if self.compared else texts.uncompared_line(self.outputs, self.left_out),
+            None if self.compared else self._uncompared,
             inputs=self._inputs,
-            worst="" if worst is None else self._worst_line(worst),
+            worst=self._worst,
         )
 
-    def _yardsticks_of(self, output: OutputComparison) -> Mapping[str, OutputComparison]:
-        """Return how far yardsticks move an output, by the name of the excuse."""
-        held = {"weights": self.control, "original": self.moves}
-        pairs = ((name, other) for name, others in held.items() for other in others)
-        return {name: other for name, other in pairs if other.name == output.name}
+    @property
+    def _overflow(self) -> str:
+        """Say what overflows inside, and whether the outputs show it."""
+        first = self.infinities[0]
+        finite = all(not o.inf and not o.nan for o in self.outputs)
+        return (
+            f"{len(self.infinities)} values inside overflow, first {first.place}: {first.lost} "
+            f"where the original is finite{'; the outputs absorb it' if finite else ''}"
+        )
 
-    def _worst_line(self, worst: OutputComparison) -> str:
-        said = f"worst {error_of(worst, strict=self.tolerances.strict)}"
-        alone = self._yardsticks_of(worst).get("weights")
+    @property
+    def _uncompared(self) -> str:
+        """Say why nothing was compared."""
+        if self.left_out:
+            return self.left_out[0]
+        constant = [f"{o.name} is {o.constant:g}" for o in self.outputs if o.constant is not None]
+        return f"output {constant[0]} everywhere in the original" if constant else "no elements"
+
+    @property
+    def _worst(self) -> str:
+        worst, strict = texts.worst_of(self.outputs), self.tolerances.strict
+        if worst is None:
+            return ""
+        said = f"worst {texts.error_of(worst, strict=strict)}"
+        alone = next((o for o in self.control if o.name == worst.name), None)
         if alone is None or alone.error is None:
             return said
-        number = alone.scaled_error if self.tolerances.strict else alone.error
+        number = alone.scaled_error if strict else alone.error
         return f"{said} (rounding the weights alone: {percent(number)})"
 
     @property
@@ -157,7 +156,7 @@ class VerifyReport:
         kind = "made-up batch" if self.is_made_up else "batch of your data"
         if self.feeds != 1:
             kind = "made-up batches" if self.is_made_up else "batches of your data"
-        held = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
+        held = self.stress is not None and bool(self.stress.of("held"))
         some = any(output.compared for output in self.outputs)
         if held and not some:
             return "stress inputs (nothing was compared on the others)"
@@ -167,9 +166,8 @@ class VerifyReport:
     @property
     def compared(self) -> bool:
         """Whether anything could have differed: an output that is no constant, on any input."""
-        stress = () if self.stress is None else self.stress.results
-        tried = (o for r in stress if r.outcome != "left out" for o in r.outputs)
-        return any(output.compared for output in (*self.outputs, *tried))
+        tried = [] if self.stress is None else self.stress.of("held", "failed", "doubtful")
+        return any(output.compared for r in (self, *tried) for output in r.outputs)
 
     @property
     def worst(self) -> float:
@@ -182,55 +180,43 @@ class VerifyReport:
         That is what was tried as stress, what was left out, and what yardsticks bring.
         """
         moved = max((output.error or 0.0 for output in self.moves), default=0.0)
+        changes = (
+            f"the float32 original changes by {percent(moved)} of the output's spread when its "
+            "inputs change by one part in 1,000,000"
+        )
         return (
             *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
             *(f"left out: {line}" for line in self.left_out),
-            *(texts.constant_line(o) for o in self.outputs if o.constant is not None),
-            *(texts.apart_line(o) for o in self.outputs if o.apart),
-            *((texts.moves_line(moved),) if self.moves else ()),
-            *(str(each) for each in self.selections),
+            *(
+                f"output {o.name} is {o.constant:g} everywhere in the original, so it proves "
+                "nothing"
+                for o in self.outputs
+                if o.constant is not None
+            ),
+            *(
+                f"output {o.name}: {o.apart} elements in fully masked rows do not count; their "
+                f"worst error is {percent(o.apart_error)} of its peak"
+                for o in self.outputs
+                if o.apart
+            ),
+            *((changes,) if self.moves else ()),
+            *map(str, self.selections),
         )
 
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, what was compared, and the details."""
+        yield from self.verdict.lines()
+        yield (
+            f"{self.precision}, emulated for {self.target}, against the original: "
+            f"{counted(self.feeds, 'feed')} ({self.data})"
+        )
+        yield from map(texts.output_line, self.outputs)
+        yield from () if self.device is None else self.device.details
+        yield from self.notes()
+        yield texts.test_of(self.tolerances)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data; NaN and infinities are None."""
+        """Return the report as plain data, version 1; NaN and infinities are None."""
         judgement = {"notes": list(self.notes()), "test": texts.test_of(self.tolerances)}
-        fields = asdict(replace(self, shapes={}))
-        del fields["shapes"]
-        return {"version": VERSION} | self.verdict.to_dict() | judgement | plain(fields)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, version 1: keys may be added, never renamed."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-
-    def to_text(self, width: int = 120) -> str:
-        """Return the report as lines, `width` columns wide.
-
-        Raises:
-            OptionError: `width` is not an integer from 1 to 10,000.
-        """
-        columns = arguments.integer("width", width, low=1, high=10_000)
-        return printed(lambda console: print_verify(self, console), columns)
-
-
-def print_verify(report: VerifyReport, console: Console) -> None:
-    """Print a report on a console: the verdict, what was compared, and the details."""
-    print_verdict(report.verdict, console)
-    console.print(
-        f"{report.precision}, emulated for {report.target}, against the original: "
-        f"{counted(report.feeds, 'feed')} ({report.data})"
-    )
-    device = () if report.device is None else texts.device_lines(report.device)
-    for line in (*map(texts.output_line, report.outputs), *device, *report.notes()):
-        console.print(line)
-    console.print(texts.test_of(report.tolerances))
-
-
-def print_verdict(verdict: Verdict, console: Console) -> None:
-    """Print a verdict: its line, and what else is wrong or in doubt."""
-    style = {"passed": "green", "failed": "red"}.get(verdict.status, "yellow")
-    console.print(str(verdict), style=style)
-    lines = [f"failed: {line}" for line in verdict.failures]
-    lines += [f"in doubt: {line}" for line in verdict.doubts]
-    for line in lines[1:]:
-        console.print(line)
+        return {"version": VERSION} | self.verdict.to_dict() | judgement | Shown.to_dict(self)

@@ -1,11 +1,11 @@
-"""The sentences of a `verify` report: what decides, the yardsticks, and what was not compared.
+"""The sentences of a `verify` report about outputs: what fails, by how much, and what decides.
 
 Evidence: that of verification.py, whose findings these are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from amp_rewrite.base.printable import percent, printable, share
 from amp_rewrite.numerics.compare.distance import (
@@ -16,9 +16,64 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
-from amp_rewrite.numerics.compare.verify_records import DeviceComparison, Infinity, failure_of
 
 Outputs = Sequence[OutputComparison]
+
+
+def failure_of(output: OutputComparison) -> str:
+    """Return why an output fails, in one line: by the first measure that does."""
+    return f"output {output.name}{': ' if output.fault != 'shape' else ' '}{fault_of(output)}"
+
+
+def fault_of(output: OutputComparison) -> str:
+    """Return the same without the output's name."""
+    of = f"of its {output.of}, at most"
+    outside = output.elements - round(output.within * output.elements)
+    said = {
+        "shape": "has another shape",
+        "lost": f"{output.inf + output.nan} elements are infinite or NaN, finite in the original",
+        "error": f"error {percent(output.error or 0)} {of} {percent(ERROR)} passes",
+        "largest": f"error of single elements up to {percent(output.largest or 0)} {of} "
+        f"{percent(LARGEST)} passes",
+        "slice": str(output.slice),
+        "classes": f"only {share(output.top1 or 0, 1)} of the rows have the same top-1 class",
+    }
+    return said.get(
+        output.fault,
+        f"{outside} of {output.elements} elements exceed the tolerance, "
+        f"largest absolute error {output.max_abs:.3g}",
+    )
+
+
+def doubt_of(output: OutputComparison, alone: Outputs = (), precision: str = "") -> str:
+    """Return why nobody can tell whether an output that fails is right.
+
+    Args:
+        output: The output, which a yardstick excuses.
+        alone: How far that yardstick moves outputs.
+        precision: The type of the weights.
+    """
+    far = next((f" ({fault_of(o)})" for o in alone if o.name == output.name and not o.ok), "")
+    if output.excuse == "weights":
+        to = f" to {precision}" if precision else ""
+        return f"{failure_of(output)}; rounding the weights alone{to} gives the same error{far}"
+    changes = "so does the float32 original when its inputs change by one part in 1,000,000"
+    return f"{failure_of(output)}; {changes}{far}"
+
+
+def error_of(output: OutputComparison, *, strict: bool = False) -> str:
+    """Return how far an output is off, and relative to what."""
+    if output.error is None:
+        return f"{share(1 - output.within)} of the elements of output {output.name} differ"
+    if strict:
+        return f"error {percent(output.scaled_error)} of the peak of output {output.name}"
+    return f"error {percent(output.error)} of the {output.of} of output {output.name}"
+
+
+def worst_of(outputs: Outputs) -> OutputComparison | None:
+    """Return the output that is nearest to its limits, or furthest beyond them."""
+    compared = [output for output in outputs if output.compared]
+    return max(compared, key=lambda o: (o.share, o.error or 0.0), default=None)
 
 
 def test_of(limits: Tolerances) -> str:
@@ -40,99 +95,16 @@ def test_of(limits: Tolerances) -> str:
     )
 
 
-def asked_for(limits: Tolerances) -> str:
-    """Return the tolerance by its name: what was asked for, or the usual one."""
-    if not limits.strict:
-        return "the tolerance"
-    numbers = {"rtol": limits.rtol, "atol": limits.atol}
-    named = [f"{name} {number:.3g}" for name, number in numbers.items() if number]
-    return " with ".join(named) or "a tolerance of 0"
-
-
 def weights_beyond(control: Outputs, limits: Tolerances, precision: str) -> str:
     """Return that the rounded weights alone exceed the tolerance, for who is about to search."""
     far = max((output.scaled_error for output in control), default=0.0)
+    numbers = {"rtol": limits.rtol, "atol": limits.atol}
+    named = [f"{name} {number:.3g}" for name, number in numbers.items() if number]
+    asked = (" with ".join(named) or "a tolerance of 0") if limits.strict else "the tolerance"
     return (
-        f"{asked_for(limits)} is below the error of rounding the weights to {precision}: "
-        f"{percent(far)} of the output's peak. Only float32 weights can meet it"
+        f"{asked} is below the error of rounding the weights to {precision}: {percent(far)} of the "
+        "output's peak. Only float32 weights can meet it"
     )
-
-
-def doubt_of(
-    output: OutputComparison,
-    yardsticks: Mapping[str, OutputComparison],
-    untold: Sequence[str],
-    precision: str,
-) -> str | None:
-    """Return why nobody can tell whether an output that fails is right; None if it is wrong.
-
-    Args:
-        output: The output.
-        yardsticks: How far it moves by itself, by the name of the excuse.
-        untold: Why choices inside bodies could not be told.
-        precision: The type of the weights.
-    """
-    if output.excuse:
-        moved = yardsticks.get(output.excuse)
-        far = "" if moved is None or moved.ok else f" ({failure_of(moved).partition(': ')[2]})"
-        if output.excuse == "weights":
-            why = f"rounding the weights alone to {precision} gives the same error{far}"
-        else:
-            why = (
-                f"so does the float32 original when its inputs change by one part in 1,000,000{far}"
-            )
-        return f"{failure_of(output)}; {why}"
-    if not untold or output.nan or output.inf or output.shape_differs:
-        return None
-    return (
-        "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
-        f"original's selection ({untold[0]}). A swapped near tie may be the only difference"
-    )
-
-
-def moves_line(error: float) -> str:
-    """Return how far the original moves by itself, which no arithmetic mends."""
-    return (
-        f"the float32 original changes by {percent(error)} of the output's spread when its inputs "
-        "change by one part in 1,000,000"
-    )
-
-
-def overflow_line(infinities: Sequence[Infinity], outputs: Outputs) -> str:
-    """Return what overflows inside, and whether the outputs show it."""
-    first = infinities[0]
-    kind = "infinite" if first.inf else "NaN"
-    place = f" ({first.op} {first.node})" if first.op else ""
-    finite = all(not o.inf and not o.nan for o in outputs)
-    return (
-        f"{len(infinities)} values inside overflow, first {first.value}{place}: "
-        f"{first.inf or first.nan} elements are {kind} where the original is finite"
-        + ("; the outputs absorb it" if finite else "")
-    )
-
-
-def constant_line(output: OutputComparison) -> str:
-    """Return that an output is one number everywhere."""
-    return (
-        f"output {output.name} is {output.constant:g} everywhere in the original, so it proves "
-        "nothing"
-    )
-
-
-def apart_line(output: OutputComparison) -> str:
-    """Return what is apart in an output."""
-    return (
-        f"output {output.name}: {output.apart} elements in fully masked rows do not count; their "
-        f"worst error is {percent(output.apart_error)} of its peak"
-    )
-
-
-def uncompared_line(outputs: Outputs, left_out: Sequence[str]) -> str:
-    """Return why nothing was compared."""
-    if left_out:
-        return left_out[0]
-    constant = [f"{o.name} is {o.constant:g}" for o in outputs if o.constant is not None]
-    return f"output {constant[0]} everywhere in the original" if constant else "no elements"
 
 
 def output_line(output: OutputComparison) -> str:
@@ -155,19 +127,3 @@ def output_line(output: OutputComparison) -> str:
     if output.nan or output.inf:
         measures.append(f"{output.nan} NaN, {output.inf} infinite")
     return printable(f"output {output.name}: {verdict}; {', '.join(measures)}")
-
-
-def device_lines(device: DeviceComparison) -> list[str]:
-    """Return what a device made of the model."""
-    names = ", ".join(device.providers)
-    excuses = () if device.asked else device.excuses  # else they are among the failures
-    if device.error is not None:
-        return [f"{names} could not run the model: {device.error}", *excuses]
-    return [
-        f"{names} against the emulation:",
-        *map(output_line, device.outputs),
-        f"{names} against the original:",
-        *map(output_line, device.original),
-        *excuses,
-        *device.notes,
-    ]

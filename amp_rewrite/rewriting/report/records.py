@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from amp_rewrite.base.printable import html_table
+from amp_rewrite.base.printable import html_table, one_line, plain_line
+
+VERSION = 1
+"""Version of the JSON form of reports: keys may be added, never renamed."""
 
 _ROUNDED = {"digits": 4}
 """Of a field whose number the JSON form rounds: to how many digits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A part of the report, whose JSON form has a key for each field."""
+class Shown:
+    """What a command found: a dataclass of which its lines and its fields are the text and JSON.
+
+    A subclass has `lines`, of which the first says the most.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, next(iter(self.lines()), ""))
+
+    def lines(self) -> Iterable[str]:
+        """Return the report line by line."""
+        raise NotImplementedError
+
+    def to_text(self) -> str:
+        """Return the report as lines."""
+        return "\n".join(map(plain_line, self.lines()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return _by_field(self)
+        """Return the JSON form, version 1; NaN and infinities are None."""
+        return {"version": VERSION, **_by_field(self)}
+
+    def to_json(self) -> str:
+        """Return the report as JSON text, version 1: keys may be added, never renamed."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
 
 
 def json_form(value: object) -> object:
-    """Return records and other dataclasses, mappings and tuples as JSON has them."""
+    """Return reports and other dataclasses, mappings and sequences as JSON has them."""
+    if isinstance(value, Shown):
+        return value.to_dict()
     if is_dataclass(value):
         return _by_field(value)
     if isinstance(value, Mapping):
         return {key: json_form(item) for key, item in value.items()}
-    return [json_form(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, list | tuple):
+        return [json_form(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _by_field(value: Any) -> dict[str, Any]:
-    form: dict[str, Any] = {f.name: json_form(getattr(value, f.name)) for f in fields(value)}
-    digits = {f.name: f.metadata["digits"] for f in fields(value) if "digits" in f.metadata}
+    """Return the fields that are compared; the others only lead to something else."""
+    shown = [f for f in fields(value) if f.compare]
+    form: dict[str, Any] = {f.name: json_form(getattr(value, f.name)) for f in shown}
+    digits = {f.name: f.metadata["digits"] for f in shown if "digits" in f.metadata}
     return form | {name: round(form[name], digits[name]) for name in digits}
 
 
 @dataclass(frozen=True, slots=True)
-class VariableRecord(Record):
+class VariableRecord:
     """One type variable that was float32 before.
 
     Attributes:
@@ -56,7 +87,7 @@ class VariableRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord(Record):
+class NodeRecord:
     """One node.
 
     Attributes:
@@ -84,7 +115,7 @@ class NodeRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class CastRecord(Record):
+class CastRecord:
     """One Cast that the rewrite added, or an existing one that it gave consumers.
 
     Attributes:
@@ -108,7 +139,7 @@ class CastRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRecord(Record):
+class RangeRecord:
     """A constant that loses elements.
 
     Attributes:
@@ -127,7 +158,7 @@ class RangeRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord(Record):
+class StoredRecord:
     """A constant that computes as float32 and is stored in 16 bits, behind a Cast.
 
     Attributes:
@@ -147,7 +178,7 @@ class StoredRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsRecord(Record):
+class WeightsRecord:
     """The outcome for the float32 constants.
 
     Attributes:
@@ -166,7 +197,7 @@ class WeightsRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class UnmatchedRule(Record):
+class UnmatchedRule:
     """A rule of an op list about a single node that matches nothing in the model.
 
     Attributes:
@@ -186,7 +217,7 @@ class UnmatchedRule(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Record):
+class Summary:
     """The figures of a rewrite.
 
     Attributes:
@@ -215,11 +246,11 @@ class Summary(Record):
 
     def _repr_html_(self) -> str:
         """Return the figures as a table, which a notebook shows."""
-        return html_table("summary", ("figure", "number"), self.to_dict().items())
+        return html_table("summary", ("figure", "number"), _by_field(self).items())
 
 
 @dataclass(frozen=True, slots=True)
-class OpsetAdvice(Record):
+class OpsetAdvice:
     """A newer opset that lets more of the model become low.
 
     Attributes:
@@ -235,7 +266,7 @@ class OpsetAdvice(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RaisedOpset(Record):
+class RaisedOpset:
     """How the model came to its opset.
 
     Attributes:

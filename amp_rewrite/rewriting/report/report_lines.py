@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import counted, in_bytes, percent
+from amp_rewrite.base.printable import aligned, counted, in_bytes, percent
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.records import (
     OpsetAdvice,
@@ -15,10 +14,6 @@ from amp_rewrite.rewriting.report.records import (
     Summary,
     UnmatchedRule,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 MOST_REASONS = 8
 """How many reasons the table shows, unless all are asked for."""
@@ -118,7 +113,7 @@ def constants_line(records: Sequence[RangeRecord], what: str) -> str:
 
 def reason_table(
     reasons: Mapping[tuple[str, str], int], precision: str, target: str, *, every: bool
-) -> Table:
+) -> list[str]:
     """Return the table of what stays float32, a reason a row.
 
     Args:
@@ -127,24 +122,19 @@ def reason_table(
         target: The target's name.
         every: Whether every reason has a row.
     """
-    from rich.table import Table
-
-    table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
-    table.add_column("nodes", justify="right")
-    table.add_column("operators")
-    table.add_column("reason")
     by_reason: dict[str, dict[str, int]] = {}
     for (reason, op), count in reasons.items():
         by_reason.setdefault(reason, {})[op] = count
-    rows = sorted(by_reason.items(), key=lambda row: -sum(row[1].values()))
-    shown = len(rows) if every else MOST_REASONS
-    for reason, operators in rows[:shown]:
+    sorted_rows = sorted(by_reason.items(), key=lambda row: -sum(row[1].values()))
+    shown = len(sorted_rows) if every else MOST_REASONS
+    rows: list[tuple[str, str, str]] = []
+    for reason, operators in sorted_rows[:shown]:
         said = plain_phrase(reason, precision, target).removeprefix("is ") + f" ({reason})"
-        table.add_row(str(sum(operators.values())), _operators(operators), said)
-    rest = sum(sum(operators.values()) for _, operators in rows[shown:])
+        rows.append((str(sum(operators.values())), _operators(operators), said))
+    rest = sum(sum(operators.values()) for _, operators in sorted_rows[shown:])
     if rest:
-        table.add_row(str(rest), "...", "--verbose or the JSON report shows every reason")
-    return table
+        rows.append((str(rest), "...", "--verbose or the JSON report shows every reason"))
+    return ["stays float32", *aligned(("nodes", "operators", "reason"), rows, numbers=1)]
 
 
 def _operators(operators: Mapping[str, int]) -> str:

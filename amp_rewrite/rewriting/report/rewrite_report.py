@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import one_line
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.records import (
+    VERSION,
     CastRecord,
     NodeRecord,
     OpsetAdvice,
     RaisedOpset,
+    Shown,
     Summary,
     UnmatchedRule,
     WeightsRecord,
@@ -25,19 +24,12 @@ from amp_rewrite.rewriting.report.records import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from amp_rewrite.rewriting.report.recorder import Recorder
     from amp_rewrite.rewriting.report.scaling_record import ScalingRecord
 
-VERSION = 1
-"""Version of the JSON form: keys may be added, never renamed."""
 
-_WIDTH = 100
-
-
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """The changes of a rewrite and their reasons.
 
     Attributes:
@@ -81,10 +73,6 @@ class Report:
     asked: tuple[tuple[str, ...], ...] = ()
     scaling: ScalingRecord | None = None
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, self.in_short())
-
     def in_short(self) -> str:
         """Return what was converted in one line."""
         summary = self.summary
@@ -111,77 +99,50 @@ class Report:
             "target": self.target,
             "level": self.level,
             "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
-            "nodes": [n.to_dict() for n in self.nodes],
-            "casts": [c.to_dict() for c in self.casts],
-            "weights": self.weights.to_dict(),
+            "nodes": json_form(self.nodes),
+            "casts": json_form(self.casts),
+            "weights": json_form(self.weights),
             "boundaries": dict(self.boundaries),
-            "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
+            "input_ranges": json_form(self.input_ranges),
             **({"wide_ends": dict(self.wide_ends)} if self.wide_ends else {}),
             "likely_overflow": self.likely_overflow,
             **({"near_end": self.near_end} if self.near_end else {}),
-            "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
+            "unmatched_rules": json_form(self.unmatched_rules),
             "opset_advice": json_form(self.opset_advice),
             "opset_raised": json_form(self.opset_raised),
-            **({} if self.scaling is None else {"scaling": self.scaling.to_dict()}),
-            "summary": self.summary.to_dict(),
+            **({} if self.scaling is None else {"scaling": json_form(self.scaling)}),
+            "summary": json_form(self.summary),
         }
-
-    def to_json(self, indent: int | None = 1) -> str:
-        """Return the report as JSON text, each level `indent` spaces further in.
-
-        Raises:
-            OptionError: `indent` is not None and not an integer from 0 to 100.
-        """
-        spaces = None if indent is None else arguments.integer("indent", indent, high=100)
-        return json.dumps(self.to_dict(), indent=spaces)
-
-    def to_text(self) -> str:
-        """Return a short table: what was converted, and why the rest stayed float32."""
-        from amp_rewrite.rewriting.report.plain_console import printed  # rich takes 40 ms to load
-
-        return printed(lambda console: print_report(self, console), _WIDTH)
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
 
+    def lines(
+        self, sizes: Sizes | None = None, left: str | None = None, *, verbose: bool = True
+    ) -> Iterator[str]:
+        """Yield what was gained, what to know of it, and what stays float32.
 
-def print_report(
-    report: Report,
-    console: Console,
-    sizes: Sizes | None = None,
-    left: str | None = None,
-    *,
-    verbose: bool = True,
-) -> None:
-    """Print on a console what was gained, what to know of it, and what stays float32.
-
-    Args:
-        report: The report.
-        console: Where to print.
-        sizes: How large the files are.
-        left: That of `headline`.
-        verbose: Whether details are printed: constants, bytes of casts.
-    """
-    summary = report.summary
-    console.print(headline(report.precision, summary, sizes, left))
-    console.print(
-        f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
-        f"{report.precision} (target {report.target}); casts: {summary.casts_added} added, "
-        f"{summary.casts_removed} removed",
-    )
-    for line in remarks(report):
-        console.print(line)
-    for line in _details(report) if verbose else ():
-        console.print(line)
-    reasons = report.kept_reasons()
-    if reasons:
-        console.print(
-            report_lines.reason_table(reasons, report.precision, report.target, every=verbose)
+        Args:
+            sizes: How large the files are.
+            left: That of `headline`.
+            verbose: Whether details are told: constants, bytes of casts.
+        """
+        summary, reasons = self.summary, self.kept_reasons()
+        yield headline(self.precision, summary, sizes, left)
+        yield (
+            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
+            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
+            f"{summary.casts_removed} removed"
         )
-    if report.boundaries:
-        names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
-        console.print(f"operators on no op list, left in float32: {names}")
+        yield from remarks(self)
+        yield from _details(self) if verbose else ()
+        if reasons:
+            lines = report_lines.reason_table(reasons, self.precision, self.target, every=verbose)
+            yield from lines
+        if self.boundaries:
+            names = ", ".join(f"{name} x{count}" for name, count in self.boundaries.items())
+            yield f"operators on no op list, left in float32: {names}"
 
 
 def remarks(report: Report) -> Iterator[str]:

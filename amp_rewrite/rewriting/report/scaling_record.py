@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rewrite.base.printable import counted
-from amp_rewrite.rewriting.report.records import Record
 from amp_rewrite.rewriting.scaling.scaling import Border, ScaledSet, Scaling, Unscaled
 
 _MOST = 3
@@ -14,7 +13,7 @@ _MOST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingRecord(Record):
+class ScalingRecord:
     """The values that were scaled.
 
     Attributes:

@@ -56,7 +56,7 @@ def test_a_state_that_drifts_fails_though_each_call_passes() -> None:
 def test_a_state_in_float32_passes_and_that_is_said() -> None:
     report = verify(mean(), mean(), batch())
     assert report.ok
-    assert "calls with mean_out fed back: worst error 0 %" in report.to_text(width=300)
+    assert "calls with mean_out fed back: worst error 0 %" in report.to_text()
 
 
 def found(inputs: str, outputs: str, body: str) -> dict[str, str]:

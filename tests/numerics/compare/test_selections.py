@@ -1,4 +1,4 @@
-"""Selections: values are compared for the original's, and selections by how close the ties are."""
+"""Selections: values are compared for the original's, if both models select by the same."""
 
 from __future__ import annotations
 
@@ -77,23 +77,26 @@ def test_swapped_near_ties_fail_no_good_model(kind: str) -> None:
     (first, *_) = report.selections
     assert 0.2 < first.agreement < 1
     assert first.told or kind == "the boxes of two stages"  # in any order there
-    assert first.margin is not None
-    assert first.margin < 0.045
-    assert "choices agree; elsewhere the original's numbers differ by at most" in report.to_text(
-        400
-    )
+    assert " choices agree" in report.to_text()
 
 
 @pytest.mark.parametrize("kind", SELECTIONS)
 def test_a_selection_by_other_numbers_fails(kind: str) -> None:
     report = checked(kind, scale=-1.0)
     assert not report.ok
-    assert not report.selections[0].ok
+    assert not report.selections[0].told
 
 
 @pytest.mark.parametrize("kind", [k for k in SELECTIONS if k != "the places themselves"])
 def test_wrong_values_of_the_right_selection_fail(kind: str) -> None:
     assert not checked(kind, boxes=0.9).ok
+
+
+def test_a_selection_of_the_smallest_in_place_of_the_largest_fails() -> None:
+    broken = detector("the best boxes", 16)
+    (top,) = (node for node in broken.graph.node if node.op_type == "TopK")
+    top.attribute.append(onnx.helper.make_attribute("largest", 0))
+    assert not verify(detector("the best boxes"), broken, fed()).ok
 
 
 def test_a_selection_that_nothing_depends_on_is_reported_alone() -> None:

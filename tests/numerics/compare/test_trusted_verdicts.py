@@ -60,7 +60,7 @@ def test_data_on_which_the_original_is_not_finite_are_no_agreement(
     assert line.startswith("feed 1: the original gives ")
     assert line.endswith(f"; input x holds {kind} in 1 elements")
     assert str(report.verdict) == f"Not compared: {line}"
-    assert str(report.verdict) in report.to_text(width=200)
+    assert str(report.verdict) in report.to_text()
 
 
 def test_data_of_nan_alone_convert_nothing(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_rows_that_are_masked_whole_are_apart() -> None:
     assert report.ok
     assert (output.apart, output.elements) == (4 * 16, 4 * 16)
     assert output.apart_error > 0.1
-    assert "elements in fully masked rows do not count" in report.to_text(width=200)
+    assert "elements in fully masked rows do not count" in report.to_text()
 
 
 def test_rows_that_are_masked_whole_must_stay_finite() -> None:
@@ -199,7 +199,7 @@ def test_what_the_rounded_weights_bring_alone_stands_beside_the_verdict() -> Non
     [alone] = report.control
     assert alone.error is not None
     assert 0 < alone.error <= 2 * report.worst
-    assert "(rounding the weights alone: " in report.to_text(width=200)
+    assert "(rounding the weights alone: " in report.to_text()
     found = amp.convert(product(), batch())
     assert f"(rounding the weights alone: {percent(alone.error)})" in str(found.verdict)
 

@@ -61,7 +61,6 @@ def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
     assert report.feeds == 3
     assert output.elements == 3 * 4 * 10
     assert 0 < output.max_abs < 0.01
-    assert output.max_rel > 0
     assert output.cosine is not None
     assert output.cosine > 0.9999
     assert output.within > 0.9
@@ -104,7 +103,7 @@ def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:
     assert [i.value for i in report.infinities] == ["h"]
     assert report.infinities[0].node == "n0"
     assert report.infinities[0].inf > 0
-    assert "the outputs absorb it" in report.to_text(width=500)
+    assert "the outputs absorb it" in report.to_text()
 
 
 def test_an_infinity_that_the_original_has_as_well_is_none() -> None:
@@ -277,7 +276,7 @@ def test_what_is_printed_is_what_decides() -> None:
     comparer.add(x, off)
     outputs = (comparer.result(),)
     report = VerifyReport("float16", 1, "x.npz", tolerances, outputs)
-    told = report.to_text(width=200)
+    told = report.to_text()
     assert not report.ok
     assert "99.997 %" in told  # not 100.00 %
     assert "every element within 0.001 of the output's peak" in told

@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
-from amp_rewrite.numerics.compare.selection_report import SelectionComparison
-from amp_rewrite.numerics.compare.stress_report import Outcome, StressReport, StressResult
+from amp_rewrite.numerics.compare.selections import SelectionComparison
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS, Status, Verdict, judged
-from amp_rewrite.numerics.compare.verify_records import DeviceComparison, Infinity, Misfit
+from amp_rewrite.numerics.compare.verify_records import (
+    DeviceComparison,
+    Inside,
+    Outcome,
+    StressReport,
+    StressResult,
+)
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
 LIMITS = Tolerances(0.01, 0.0, strict=False)
@@ -20,7 +25,6 @@ LIMITS = Tolerances(0.01, 0.0, strict=False)
 GOOD = OutputComparison(
     *("y", "float32", 8),
     max_abs=0.25,
-    max_rel=0.5,
     scaled_error=0.02,
     error=0.01,
     largest=0.03,
@@ -39,9 +43,9 @@ EMPTY = replace(GOOD, name="e", elements=0)
 CONSTANT = replace(GOOD, name="c", constant=2.0)
 BY_WEIGHTS, UNSTEADY = replace(BAD, excuse="weights"), replace(BAD, excuse="original")
 
-OVERFLOW = Infinity("v", "n", "Exp", 3, 0)
-MISFIT = Misfit("v", "n", "Exp", 0.5)
-DEVICE = DeviceComparison(("GPU",), (), error="no memory", asked=True)
+OVERFLOW = Inside("v", "n", "Exp", inf=3)
+MISFIT = Inside("v", "n", "Exp", 0.5)
+DEVICE = DeviceComparison(("GPU",), (), error="no memory")
 PICKED = SelectionComparison("n", "TopK", "v", chosen=4, same=4)
 
 
@@ -63,10 +67,6 @@ OVERFLOWS = (
 )
 WORST = "worst error 1 % of the spread of output y"
 MINE = "2 batches of your data"
-UNTOLD = (
-    "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
-    "original's selection (Loop l: two results). A swapped near tie may be the only difference"
-)
 CASES: dict[str, tuple[VerifyReport, Status, str]] = {
     "passed": (report(), "passed", f"Passed on {MINE}: {WORST}"),
     "one batch": (report(feeds=1), "passed", f"Passed on 1 batch of your data: {WORST}"),
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
         f"FAILED on {MINE}: output l: 3 elements are infinite or NaN, finite in the original (and "
         "1 more)",
     ),
-    "misfit": (report(misfits=(MISFIT,)), "failed", f"FAILED on {MINE}: {MISFIT}"),
+    "misfit": (report(misfits=(MISFIT,)), "failed", f"FAILED on {MINE}: {MISFIT.misfit}"),
     "stressed": (
         report(stress=stress("held", GOOD)),
         "passed",
@@ -152,11 +152,6 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
         report(device=DEVICE),
         "failed",
         f"FAILED on {MINE}: GPU could not run the model: no memory",
-    ),
-    "device nobody asked for": (
-        report(device=replace(DEVICE, asked=False)),
-        "passed",
-        f"Passed on {MINE}: {WORST}",
     ),
     "no elements": (report(EMPTY), "not compared", "Not compared: no elements"),
     "constant": (
@@ -211,27 +206,12 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
     "in doubt and wrong": (
         report(BY_WEIGHTS, misfits=(MISFIT,)),
         "failed",
-        f"FAILED on {MINE}: {MISFIT}",
+        f"FAILED on {MINE}: {MISFIT.misfit}",
     ),
     "in doubt and wrong elsewhere": (
         report(UNSTEADY, stress=stress("failed", BAD)),
         "failed",
         f"FAILED on {MINE}: on zeros (x: 0): it is off",
-    ),
-    "choices that cannot be told": (
-        report(BAD, untold=("Loop l: two results",)),
-        "in doubt",
-        f"In doubt on {MINE}: {UNTOLD}; worst error 10 % of the spread of output z",
-    ),
-    "choices that cannot be told, and lost elements": (
-        report(LOST, untold=("Loop l: two results",)),
-        "failed",
-        f"FAILED on {MINE}: output l: 3 elements are infinite or NaN, finite in the original",
-    ),
-    "choices that cannot be told, and another shape": (
-        report(SHAPE, untold=("Loop l: two results",)),
-        "failed",
-        f"FAILED on {MINE}: output s has another shape",
     ),
 }
 
@@ -245,8 +225,8 @@ def test_a_verdict_follows_from_the_records(name: str) -> None:
     assert verdict.exit_status == {"passed": 0, "failed": 1}.get(status, 4)
     assert bool(made.failures) is (status == "failed")
     assert bool(verdict.doubts) or status in ("passed", "failed")
-    assert made.to_text(width=600).splitlines()[0] == line
-    assert repr(made).startswith(f"<VerifyReport: float16: {line}"[:80])
+    assert made.to_text().splitlines()[0] == line
+    assert repr(made).startswith(f"<VerifyReport: {line}"[:80])
     content = made.to_dict()
     assert (content["ok"], content["status"], content["verdict"]) == (made.ok, status, line)
 
@@ -294,7 +274,7 @@ FULL = report(
     moves=(replace(BAD, name="m"),),
     selections=(PICKED,),
     shapes={"y": (2, 4)},
-    infinities=(Infinity("v", "n", "Exp", 0, 1),),
+    infinities=(Inside("v", "n", "Exp", nan=1),),
 )
 
 
@@ -306,8 +286,8 @@ def test_a_report_as_data_has_its_verdict_and_its_records() -> None:
     assert "shapes" not in content
     assert content["outputs"][0]["max_abs"] == 0.25
     assert FULL.shapes == {"y": (2, 4)}
-    endless = report(replace(GOOD, max_rel=float("inf"), cosine=float("nan")))
+    endless = report(replace(GOOD, max_abs=float("inf"), cosine=float("nan")))
     text = endless.to_json()
     assert text.startswith('{\n "version": 1,\n "ok": true,')
     (output,) = json.loads(text)["outputs"]
-    assert (output["max_rel"], output["cosine"]) == (None, None)
+    assert (output["max_abs"], output["cosine"]) == (None, None)

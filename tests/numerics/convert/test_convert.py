@@ -66,7 +66,6 @@ def test_what_fails_on_the_device_alone_is_searched_unless_float32_fails_there_t
     assert not fails()
     assert fails(original=wrong)
     assert not fails(original=wrong, itself=wrong)
-    assert not fails(original=wrong, asked=False)
     assert not fails_on_data(replace(report, device=None))
 
 
