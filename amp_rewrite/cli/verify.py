@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from click.exceptions import Exit
@@ -10,6 +11,8 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
+from amp_rewrite.numerics.budget.error_budget import error_budget
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.rewriting.report.write_text import write_text
 
@@ -57,6 +60,11 @@ def verify(
         "Target whose kernels are emulated. Default: the provider's target, else the "
         f"target recorded in REWRITTEN, else {targets.DEFAULT}.",
     ),
+    budget: bool = option(
+        False,
+        "Also predict the error that rounding makes; a much larger one points at another fault.",
+        group=CHECKING,
+    ),
     report: common.ReportFile = None,
     quiet: common.Quiet = False,
 ) -> None:
@@ -70,7 +78,7 @@ def verify(
     common.check_files([original, rewritten], data, report=report)
     common.announce_time([original, rewritten], data, quiet=quiet)
     paths = data[0] if data and len(data) == 1 else data
-    budget = None if stress_budget is None else common.seconds(stress_budget)
+    seconds = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:
         verification = verify_models(
             original,
@@ -80,12 +88,20 @@ def verify(
             atol,
             seed=seed,
             stress=stress,
-            stress_budget=budget,
+            stress_budget=seconds,
             providers=None if provider is None else [targets.provider_named(provider)],
             input_ranges=input_range or (),
             target=target,
             progress=progress,
         )
+        if budget:
+            progress("measuring what rounding adds")
+            ranges = input_range or ()
+            feeds = paths or make_inputs(original, seed=seed, ranges=ranges).batches
+            expected = error_budget(
+                original, feeds, rewritten=rewritten, target=verification.target
+            )
+            verification = replace(verification, predicted=expected.predicted)
     if report is not None:
         write_text(report, verification.to_json())
     if not quiet:

@@ -57,6 +57,8 @@ class VerifyReport(Shown):
         selections: What nodes such as TopK select in both models.
         unfinished: What a time limit kept from being compared; None if nothing was.
         fed_back: The models after many calls, with states fed back; None if none was found.
+        predicted: Output -> the error that rounding is predicted to make, relative to its spread;
+            empty if the error budget was not asked (`verify --budget`). It never fails a model.
     """
 
     precision: str
@@ -76,6 +78,7 @@ class VerifyReport(Shown):
     refused: str | None = None
     unfinished: str | None = None
     fed_back: FedBack | None = None
+    predicted: Mapping[str, float] = field(default_factory=dict[str, float])
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     @property
@@ -212,6 +215,9 @@ class VerifyReport(Shown):
             f"{counted(self.feeds, 'feed')} ({self.data})"
         )
         yield from map(texts.output_line, self.outputs)
+        for output in self.outputs:
+            if output.error is not None and output.name in self.predicted:
+                yield texts.explained(output, self.predicted[output.name])
         yield from () if self.device is None else self.device.details
         yield from self.notes()
         yield texts.test_of(self.tolerances)

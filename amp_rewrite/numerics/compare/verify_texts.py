@@ -19,6 +19,9 @@ from amp_rewrite.numerics.compare.distance import (
 
 Outputs = Sequence[OutputComparison]
 
+UNEXPLAINED = 5.0
+"""An error that many times the predicted one points at a fault that is no rounding."""
+
 
 def failure_of(output: OutputComparison) -> str:
     """Return why an output fails, in one line: by the first measure that does."""
@@ -104,6 +107,21 @@ def weights_beyond(control: Outputs, limits: Tolerances, precision: str) -> str:
     return (
         f"{asked} is below the error of rounding the weights to {precision}: {percent(far)} of the "
         "output's peak. Only float32 weights can meet it"
+    )
+
+
+def explained(output: OutputComparison, predicted: float) -> str:
+    """Return how much of an output's error rounding explains."""
+    error = output.error or 0.0
+    if not error or error <= UNEXPLAINED * predicted:
+        return (
+            f"output {output.name}: rounding is predicted to make an error of {percent(predicted)}"
+        )
+    times = f"{error / predicted:,.0f} times " if predicted else ""
+    return (
+        f"output {output.name}: the error is {times}what rounding is predicted to make "
+        f"({percent(predicted)}): look for a fault that is no rounding, such as a wrong kernel or a "
+        "broken rewrite"
     )
 
 
