@@ -120,8 +120,8 @@ def explained(output: OutputComparison, predicted: float) -> str:
     times = f"{error / predicted:,.0f} times " if predicted else ""
     return (
         f"output {output.name}: the error is {times}what rounding is predicted to make "
-        f"({percent(predicted)}): look for a fault that is no rounding, such as a wrong kernel or a "
-        "broken rewrite"
+        f"({percent(predicted)}): look for a fault that is no rounding, such as a wrong kernel "
+        "or a broken rewrite"
     )
 
 
