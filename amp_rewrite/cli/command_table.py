@@ -28,8 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "calibrate": (
         "Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."
     ),
-    "localise": "Find the node where the error starts, and the node that matters most.",
-    "tune": "Find the smallest set of nodes to keep float32, so that MODEL passes.",
+    "localise": "Print what each rounding adds to the error of the outputs, the most first.",
+    "tune": "Find the least float32 with which MODEL is within a tolerance on your data.",
     "check-lists": (
         "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),

@@ -104,7 +104,9 @@ def convert_folder(
     )
     folder_models = ModelFolder.read(path_text(folder, LoadError))
     taken = folder_models.convertible()
-    data_of = _data_by_path(folder_models, taken, data or {})
+    what = "a mapping from names of models to data"
+    named = {} if data is None else arguments.mapping("data", data, what=what)
+    data_of = _data_by_path(folder_models, taken, named)
     if chosen.makes_low:
         asked.check(verifies=asked.converts or chosen.strict or bool(data_of))
     models = FolderModels.read(folder_models, chosen)
@@ -315,7 +317,7 @@ class _Job:
 
 
 _Converted = tuple[ModelEntry, Ends, Callable[[str], object] | None]
-"""What became of a model, its inputs and outputs afterwards, and what writes it."""
+"""The outcome for a model, its inputs and outputs afterwards, and what writes it."""
 
 
 def _rtol(limit: float | None) -> float | None:

@@ -115,7 +115,8 @@ def test_checks_and_searches_give_the_names_back(
     assert run(capsys, "verify", source, out, "--data", data)[0] in (0, 1, 4)
     report = folder / "localise.json"
     assert run(capsys, "localise", source, "--data", data, "--report", report)[0] in (0, 1)
-    assert f"first{name}" in {row["node"] for row in json.loads(report.read_text())["ranking"]}
+    contributions = json.loads(report.read_text())["contributions"]
+    assert f"first{name}" in {row["node"] for row in contributions}
     assert run(capsys, "calibrate", source, "--data", data, "-o", folder / "c.yaml")[0] == 0
     deny = ["tune", source, "--data", data, "-o", folder / "t.yaml", "--budget", "20"]
     assert run(capsys, *deny)[0] in (0, 1)

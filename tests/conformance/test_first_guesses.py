@@ -300,7 +300,7 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "a slip in an expression": (
         lambda g: amp.rewrite(g.model, deny_nodes=["re:*softmax"]),
         amp.AmpError,
-        "deny_nodes: not a regular expression; .*nothing to repeat.*leave re: out",
+        "deny_nodes: not a regular expression; .*nothing to repeat.*omit re: for a pattern",
     ),
     "deny_ops=['Matmul']": (
         lambda g: amp.rewrite(g.model, deny_ops=["Matmul"]),

@@ -113,6 +113,7 @@ def test_what_is_no_argument_is_an_amp_error_in_one_line(name: str, step: int) -
 
 
 INSIDE_A_LAMBDA = {
+    "rewriting.report.rewrite_report:Report.lines",
     "training.graph.value_arithmetic:Arithmetic.reshape",
     "training.optimizers.train_op:group",
     "training.optimizers.parameter_groups:ParameterGroup",

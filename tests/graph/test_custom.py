@@ -65,7 +65,7 @@ def test_a_listed_one_computes_low_and_all_its_float_inputs_have_one_type(
 def test_a_denied_one_stays_float32(tmp_path: Path) -> None:
     report = amp.rewrite(model(), lists=listed(tmp_path, "", "deny")).report
     node = next(n for n in report.nodes if n.op == "Attn")
-    assert {v.reason for v in node.variables.values()} == {"deny-list"}
+    assert {v.reason for v in node.variables.values()} == {"denied-by-user"}
 
 
 def test_allow_op_does_the_same_for_one_run(tmp_path: Path) -> None:

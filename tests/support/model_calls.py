@@ -120,7 +120,7 @@ REWRITING: Table = {
     "raise_opset": lambda: (amp.raise_opset, {"source": model(), "opset": 18}),
     "explain": lambda: (amp.explain, {"result": rewritten(), "node": "node0"}),
     "explain_after": lambda: (amp.explain_after, {"result": rewritten(), "name": "spread-deny"}),
-    "report.to_json": lambda: (rewritten().report.to_json, {"indent": 1}),
+    "report.to_json": lambda: (rewritten().report.to_json, {}),
 }  # fmt: skip
 
 LISTS: Table = {
@@ -142,7 +142,7 @@ NUMERICS: Table = {
     "Evaluator.run": lambda: (amp.Evaluator(other()).run, {"feeds": DATA, "outputs": ["y"]}),
     "verify": lambda: (amp.verify, {"original": model(), "rewritten": other(), "data": DATA}),
     "verify one feed": lambda: of_one(amp.verify, "data", original=model(), rewritten=other()),
-    "report of verify": lambda: (amp.verify(model(), other(), DATA).to_text, {"width": 80}),
+    "report of verify": lambda: (amp.verify(model(), other(), DATA).to_text, {}),
     "convert": lambda: (amp.convert, {"model": model(), "data": DATA, "stress": False, "precision": "float16"}),
     "conversion.save": lambda: (converted().save, {"path": "own.onnx"}),
     "conversion.to_dict": lambda: (converted().to_dict, {"report": converted().result.report}),

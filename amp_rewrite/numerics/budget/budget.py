@@ -12,7 +12,7 @@ import numpy as np
 from amp_rewrite.base.printable import counted, one_line, percent
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.numerics.budget.choose import Prices
-from amp_rewrite.numerics.budget.measure import Measured
+from amp_rewrite.numerics.budget.contributions import Measured
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
 
@@ -25,7 +25,7 @@ _LEAST = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What rounding one value adds to the errors of the outputs.
+    """The errors of the outputs that rounding one value adds.
 
     Attributes:
         value: The name of the value.
@@ -70,7 +70,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each rounding of a model adds to the error of its outputs.
+    """The part of each rounding in the error of a model's outputs.
 
     Attributes:
         precision: The 16-bit type.

@@ -23,16 +23,16 @@ from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
 
 _UNIT = 1 << 20
-"""What a float32 type variable costs, in the whole numbers of the cut."""
+"""The cost of a float32 type variable, in the whole numbers of the cut."""
 
 _CAST = _UNIT // 8
-"""What a cast costs."""
+"""The cost of a cast."""
 
 _NEVER = 1 << 52
 """A cost that no choice has."""
 
 _MOST = 1 << 44
-"""What a rounding costs at most."""
+"""The largest cost of a rounding."""
 
 _STEPS = 24
 """How often the exchange rate is halved or doubled, and then bisected."""
@@ -40,7 +40,7 @@ _STEPS = 24
 
 @dataclass(frozen=True)
 class Prices:
-    """What each rounding adds to the predicted error.
+    """The price of each rounding: its part of the predicted error.
 
     Attributes:
         painter: The model.

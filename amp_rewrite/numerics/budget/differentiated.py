@@ -37,6 +37,7 @@ from amp_rewrite.runtimes.ort.time_limit import check_time
 
 _SUMS, _PEAKS = "amp-rewrite.budget.sums", "amp-rewrite.budget.peaks"
 
+# operators: their results are choices, which is asked here alone
 _DECISIONS = ("ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 """Operators whose results are choices and no numbers."""
 
@@ -260,8 +261,8 @@ class _Build:
         b, names, parts = self.b, self.painter.flat.value_names, list[ir.Value]()
         for number in reached:
             flat = b.op("Reshape", self.errors.values[names[number]], b.constant([-1]))
-            ends = [b.reduce(op, flat, [0]) for op in ("ReduceMax", "ReduceMin")]
-            parts.append(b.maximum(ends[0], b.neg(ends[1])))
+            highest, lowest = b.reduce("ReduceMax", flat, [0]), b.reduce("ReduceMin", flat, [0])
+            parts.append(b.maximum(highest, b.neg(lowest)))
         return b.concat(parts, 0) if parts else b.constant(np.zeros(1, np.float32))
 
     def _loop(self, turn: ir.Value, vector: ir.Value, directions: ir.Value) -> ir.Value:

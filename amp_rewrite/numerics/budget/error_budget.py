@@ -8,7 +8,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.budget.budget import Budget
-from amp_rewrite.numerics.budget.measure import DRAWS, measure
+from amp_rewrite.numerics.budget.contributions import DRAWS, measure
 from amp_rewrite.numerics.budget.painted import painting_of
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -55,7 +55,7 @@ def error_budget(
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
         >>> budget = amp.error_budget("model.onnx", data)
         >>> print(budget.contributions[0])
-        fc2 (Gemm)
+        fc2 (MatMul)
     """
     draws = arguments.integer("draws", draws, low=1)
     painter, low = painting_of(model, rewritten, changed(options, **changes))

@@ -18,7 +18,7 @@ from amp_rewrite.base.printable import percent
 from amp_rewrite.errors import OutOfTimeError
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.numerics.budget.choose import Prices, choose
-from amp_rewrite.numerics.budget.measure import Measured
+from amp_rewrite.numerics.budget.contributions import Measured
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.distance import ERROR
 from amp_rewrite.numerics.inputs.batches import Array
@@ -44,6 +44,9 @@ _CLOSE = 1.3
 _ROOM = 2.0
 """How far below the largest number of the type a value stays that the rules kept float32."""
 
+_LARGEST = math.sqrt(3)
+"""The largest of uniform errors by their deviation."""
+
 _LEAST = 0.1
 """The smallest share of the last error that a choice is made for next."""
 
@@ -57,7 +60,7 @@ LossOf = Callable[[tuple[NodeRule, ...]], float]
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """A choice.
 
     Attributes:
         keep: The indices of the nodes that stay float32 by the budget.
@@ -209,12 +212,14 @@ class Fit:
 def limits_of(measured: Measured, tolerance: Tolerance) -> Array:
     """Return, by row, the root mean square error that keeps a tolerance, relative to the spread.
 
-    1 - cosine is half the square of the error relative to the norm. No error keeps all classes: the
-    limit of `verify` is the first to be tried.
+    The largest error of single elements is that of uniform ones at least, which one rounding makes;
+    what it is the run says. 1 - cosine is half the square of the error relative to the norm. No
+    error keeps all classes: the limit of `verify` is the first to be tried.
     """
     limit = tolerance.limit
     if tolerance.metric == "max-relative":
-        return np.array([measured.heights[row.end] for row in measured.rows]) * limit
+        heights = [measured.heights[row.end] for row in measured.rows]
+        return np.array(heights) * limit / _LARGEST
     usual = {"error": limit, "cosine": math.sqrt(2 * limit)}.get(tolerance.metric, ERROR)
     return np.full(len(measured.rows), usual)
 

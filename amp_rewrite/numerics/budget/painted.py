@@ -1,4 +1,4 @@
-"""What is 16-bit in a mixed model, in terms of its float32 original."""
+"""The 16-bit type variables of a mixed model, in terms of its float32 original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What "the tolerance holds" means for a choice: one metric and one limit."""
+"""Tolerances: one metric and one limit."""
 
 from __future__ import annotations
 

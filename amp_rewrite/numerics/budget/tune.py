@@ -16,9 +16,9 @@ from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.budget.budget import Budget
+from amp_rewrite.numerics.budget.contributions import DRAWS, measure
 from amp_rewrite.numerics.budget.error_budget import fed
 from amp_rewrite.numerics.budget.fit import Choice, Fit, limits_of
-from amp_rewrite.numerics.budget.measure import DRAWS, measure
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.distance import Tolerances
@@ -84,7 +84,7 @@ def tune(
         >>> from amp_rewrite.numerics.budget.tolerance import Tolerance
         >>> tuned = amp.tune("model.onnx", data, Tolerance("max-relative", 0.001))
         >>> tuned
-        <Tuning: 0 nodes stay float32: max-relative ... of at most 0.001, 1 runs>
+        <Tuning: 2 nodes stay float32: max-relative ... of at most 0.001, 2 runs>
     """
     _check_tolerance(tolerance)
     draws = arguments.integer("draws", draws, low=1)

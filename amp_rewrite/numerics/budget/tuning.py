@@ -1,4 +1,4 @@
-"""What tuning found: a record, and the op list that says it."""
+"""The result of tuning: a record, and the op list that says it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 @dataclass(frozen=True)
 class Tuning:
-    """What has to stay float32 so that a tolerance holds.
+    """The nodes that have to stay float32 so that a tolerance holds.
 
     Attributes:
         keep: The nodes to keep float32, beside those that the rules keep.

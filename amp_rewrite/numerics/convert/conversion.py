@@ -29,7 +29,7 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 
 
 class Kept(NamedTuple):
-    """What the error budget keeps float32.
+    """The nodes that the error budget keeps float32.
 
     Attributes:
         rules: The nodes as node rules, with reasons.
@@ -116,7 +116,7 @@ class Conversion:
 
     @property
     def verdict(self) -> Verdict:
-        """What `verify` finds of it, and what it took."""
+        """The verdict of `verify`, and what the conversion took."""
         notes = [] if self.nothing_left is None else [self.nothing_left]
         left_out = self.verification.left_out
         notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []

@@ -11,8 +11,8 @@ from dataclasses import replace
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import GradientError, OutOfTimeError
 from amp_rewrite.numerics.budget.budget import Budget
+from amp_rewrite.numerics.budget.contributions import measure
 from amp_rewrite.numerics.budget.fit import Fit, limits_of
-from amp_rewrite.numerics.budget.measure import measure
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_report import VerifyReport

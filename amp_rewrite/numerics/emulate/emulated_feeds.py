@@ -1,4 +1,4 @@
-"""What a model wants to be fed, and whether it is; what users feed as the model takes it."""
+"""The feeds that a model wants, whether it gets them, and those of users as it takes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types
 
 _UNNAMED = "arr_0"
-"""What numpy.savez(file, array) calls the array."""
+"""The name that numpy.savez(file, array) gives the array."""
 
 _NAMED = 3
 """How many inputs the line names that saves data under the names of the inputs."""

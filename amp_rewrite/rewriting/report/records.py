@@ -18,7 +18,7 @@ _ROUNDED = {"digits": 4}
 
 
 class Shown:
-    """What a command found: a dataclass of which its lines and its fields are the text and JSON.
+    """The findings of a command: a dataclass whose lines and fields are the text and JSON.
 
     A subclass has `lines`, of which the first says the most.
     """
@@ -48,7 +48,7 @@ class Shown:
 
 def json_form(value: object) -> object:
     """Return reports and other dataclasses, mappings and sequences as JSON has them."""
-    if isinstance(value, Shown):
+    if isinstance(value, Shown | NodeRecord):
         return value.to_dict()
     if is_dataclass(value):
         return _by_field(value)

@@ -105,7 +105,7 @@ def cast_defaults(context: PaintContext, plan: CastPlan) -> str | None:
 
 _MISSING = 1.5
 _MOST = 1 << 14
-"""What a layer may multiply a deviation by, and how many values are looked at for one."""
+"""The factor of a deviation that a layer may have, and how many values are looked at for one."""
 
 
 class _Doubts(Demanded[int]):

@@ -22,7 +22,7 @@ from amp_rewrite.graph.traits import Trait, has
 
 
 class Kind(IntEnum):
-    """What a number stands for; of several that are mixed, the largest kind is that of the result.
+    """The meaning of a number; of several that are mixed, the largest kind is that of the result.
 
     Plain data, such as what a layer computes, have no kind: their relative precision is what mixed
     precision gives up.
@@ -39,7 +39,7 @@ class Kind(IntEnum):
 
 
 class Fact(NamedTuple):
-    """What is known of a value.
+    """The knowledge of a value.
 
     Attributes:
         kind: What its numbers stand for.
@@ -92,7 +92,7 @@ class Operand(NamedTuple):
 
     @property
     def kind(self) -> Kind | None:
-        """What its numbers stand for."""
+        """The meaning of its numbers."""
         return None if self.fact is None else self.fact.kind
 
     @property

@@ -147,7 +147,7 @@ def follow_demands(
 
 
 class Functions:
-    """What model-local functions make of counts, and which of their inputs they demand.
+    """The counts that model-local functions make, and which of their inputs they demand.
 
     The body of a function is followed as a model is, once for each way of calling it.
     """

@@ -17,7 +17,7 @@ from amp_rewrite.values.sweep import Sweep, behind_identities
 
 
 class Known(Sweep[Interval]):
-    """What rules ask of values: their intervals, and what the file says of them."""
+    """Questions of rules about values: their intervals, and what the file says of them."""
 
     def __init__(self, type_graph: TypeGraph) -> None:
         """Look at nothing yet."""

@@ -221,7 +221,7 @@ _MOST = 1 << 24
 """Elements of the longest weight that is read: a Fourier transform of 4,096 points, in 20 ms."""
 
 _LARGE = 256.0
-"""What no row may exceed in a weight that is left to a sample; 256 squared is just beyond float16.
+"""The bound of rows in a weight that is left to a sample; 256 squared is just beyond float16.
 """
 
 
@@ -292,7 +292,7 @@ numbers 6 deviations are as rare as products of 20 times both deviations."""
 
 
 class Channel(NamedTuple):
-    """What the elements of one channel are like.
+    """The statistics of one channel.
 
     Attributes:
         mean: Their mean.

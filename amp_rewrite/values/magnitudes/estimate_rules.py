@@ -21,7 +21,7 @@ from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
 Given = Sequence[Estimate | None]
 
 FREE = 1.0
-"""What the length of a free axis counts for: estimates are to fall short of the truth."""
+"""The assumed length of a free axis: estimates are to fall short of the truth."""
 
 _ASTRAY = 4.0
 """Statistics of a BatchNormalization describe its input if they agree with it up to this factor."""

@@ -65,7 +65,7 @@ _MOST_EXACT = 1 << 18
 _TOPS = (255.0, 256.0, 127.5, 128.0, 65025.0, 65536.0)
 _MEANS = (100.0, 130.0)
 _DEVIATIONS = (55.0, 75.0)
-"""What bytes are divided by, and where the means and the deviations of images lie."""
+"""The divisor of bytes, and where the means and the deviations of images lie."""
 
 _STEPS, _MOST = 6, 16
 """How many nodes behind an input are looked at, and how many numbers a constant has at most."""
@@ -79,7 +79,7 @@ Rule = TypeVar("Rule")
 
 
 class RuledSweep(Sweep[F | None], Generic[F, Rule]):
-    """What a rule for each operator makes of what is known of its operands."""
+    """A rule for each operator, by what is known of its operands."""
 
     def __init__(
         self, type_graph: TypeGraph, intervals: Intervals, tables: Mapping[str, Mapping[str, Rule]]

@@ -26,7 +26,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 Condition = Callable[[PlainView, int], bool]
-"""What is asked of a node, or of a value, beyond its place in the expression."""
+"""Conditions on a node, or on a value, beyond its place in the expression."""
 
 
 @dataclass(frozen=True, slots=True)

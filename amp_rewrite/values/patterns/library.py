@@ -178,7 +178,7 @@ PATTERNS: tuple[Pattern, ...] = (
 """All patterns; one that contains another stands in front of it."""
 
 SCALED_PRODUCT = "ScaledMatMul"
-"""What tables of fusions call a product with such factors."""
+"""The name of a product with such factors in tables of fusions."""
 
 # What runtimes take into a product, and which of its operands may be the factor.
 _FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured.
+    """The measured errors.
 
     Attributes:
         roundings: The roundings.
@@ -60,9 +60,7 @@ class Measured:
         squares: (rows, roundings) float64: the squared relative error; infinity where it is not
             finite.
         peaks: Number of a value -> its largest magnitude over the batches.
-        heights: Where an error is measured -> the largest magnitude there, relative to the spread
-            and to the largest of as many normal numbers: times the tolerance of single elements,
-            it is the root mean square error that keeps that.
+        heights: Where an error is measured -> the largest magnitude there, relative to the spread.
         unreached: Number of a value -> why its rounding is not measured.
     """
 
@@ -134,14 +132,9 @@ def _overflowing(painter: Repainter, peaks: Mapping[int, float]) -> set[int]:
 
 
 def _height(end: End, reached: Sequence[Mapping[str, Array]]) -> float:
-    """Return the largest finite magnitude at an end by that of as many normal numbers.
-
-    The largest of N normal numbers is about the root of 2 ln N.
-    """
+    """Return the largest finite magnitude at an end."""
     arrays = [np.abs(each[end.name]) for each in reached]
-    largest = max((float(a[np.isfinite(a)].max(initial=0.0)) for a in arrays), default=0.0)
-    count = sum(a.size for a in arrays)
-    return largest / max(1.0, math.sqrt(2 * math.log(max(count, 1))))
+    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in arrays), default=0.0)
 
 
 def _drawn(
