@@ -112,7 +112,7 @@ def model_message(model: ir.Model, owner: object) -> Message:
     large = [(v, t) for v, t in tensors if source_file(t) is not None or t.nbytes > _SMALL]
     others = {id(t): t for t in all_tensors(copy)}.keys() - {id(t) for _, t in tensors}
     if any(source_file(t) is not None or t.nbytes > _SMALL for t in _of(copy, others)):
-        return Message(model_source(model, owner))  # they are in attributes, or in functions
+        return Message(_saved(copy, owner))  # they are in attributes, or in functions
     folders = {t.base_dir for _, t in large if isinstance(t, ir.ExternalTensor)}
     in_files = all(isinstance(t, ir.ExternalTensor) for _, t in large)
     if in_files and len(folders) == 1:
@@ -169,10 +169,15 @@ def model_source(model: ir.Model, owner: object) -> bytes | str:
     """Return a model as bytes, or as the path of a file that ends when its `owner` does."""
     if not _is_large(model):
         return to_proto(model).SerializeToString()
+    return _saved(_with_shapes_inside(model), owner)
+
+
+def _saved(model: ir.Model, owner: object) -> str:
+    """Write a model to a file that ends when its `owner` does."""
     folder = tempfile.mkdtemp(prefix="amp_rewrite-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     path = os.path.join(folder, "model.onnx")
-    save(_with_shapes_inside(model), path)
+    save(model, path)
     return path
 
 

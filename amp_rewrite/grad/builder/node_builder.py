@@ -38,7 +38,10 @@ class NodeBuilder:
         shapes: Value -> what computes its shape, as far as that was asked for.
         source: The node that is being differentiated, which nodes added then name; the walk sets
             it.
+        annotates: Whether the types and shapes of results are noted, which takes half of the time.
     """
+
+    annotates = True
 
     def __init__(
         self,
@@ -111,7 +114,8 @@ class NodeBuilder:
             name=name,
             metadata_props=self._origin(),
         )
-        annotate(node, self.model.graph.opset_imports)
+        if self.annotates:
+            annotate(node, self.model.graph.opset_imports)
         self.graph.append(node)
         self.added.append(node)
         return node.outputs[0] if outputs == 1 else tuple(node.outputs)

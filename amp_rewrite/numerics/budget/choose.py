@@ -70,9 +70,16 @@ class Prices:
     def rounded(self, low: Array) -> Array:
         """Return which roundings a painting makes: a mask, from one of its 16-bit vertices."""
         padded = np.append(low, False)  # what nobody computes is float32
-        by_writer = padded[self._writers]
-        read = np.array([bool(low[r].any()) if r else False for r in self._readers], np.bool_)
+        by_writer, (readers, starts) = padded[self._writers], self._places_of_readers
+        read = np.logical_or.reduceat(padded[readers], starts)
         return np.where(self._is_computed, by_writer, ~by_writer & read)
+
+    @cached_property
+    def _places_of_readers(self) -> tuple[Array, Array]:
+        """The readers of all roundings, each with one that is float32, and where they begin."""
+        rows = [[ABSENT, *readers] for readers in self._readers]
+        lengths = [len(row) for row in rows]
+        return np.array([v for row in rows for v in row]), np.cumsum([0, *lengths[:-1]])
 
     def predicted(self, low: Array) -> float:
         """Return the predicted error of a painting by the limit; at most 1 holds."""
@@ -155,8 +162,30 @@ def choose(
             rate = (holds * fails) ** 0.5
     if best is None:
         nodes = _nodes(prices, low)
-        best = nodes, prices.predicted(paint(nodes))
-    return best
+        return nodes, prices.predicted(paint(nodes))
+    fewer = _fewer(prices, best[0], low)
+    predicted = prices.predicted(paint(fewer))
+    return (fewer, predicted) if predicted <= 1 else best
+
+
+def _fewer(prices: Prices, nodes: tuple[int, ...], low: Array) -> tuple[int, ...]:
+    """Leave out nodes, long runs first, as long as the prediction holds.
+
+    The exchange rate gives the best choices for some errors, and between these there are gaps.
+    """
+    graph, kept, size = prices.painter.type_graph, list(nodes), max(1, len(nodes) // 2)
+
+    def holds(rest: list[int]) -> bool:
+        vertices = [v for node in rest for v in graph.vertices_of(node)]
+        return prices.predicted(low & ~graph.mask(vertices)) <= 1
+
+    while size:
+        for start in range(max(0, len(kept) - size), -size, -size):
+            rest = kept[: max(0, start)] + kept[start + size :]
+            if len(rest) < len(kept) and holds(rest):
+                kept = rest
+        size //= 2
+    return tuple(kept)
 
 
 def _nodes(prices: Prices, vertices: Array) -> tuple[int, ...]:

@@ -128,6 +128,8 @@ class _Build:
         prepare(self.model)
         check_time()
         self.b = Builder(self.model, scope="budget")
+        self.plain = self.b.child(self.model.graph)  # for nodes of which nobody asks shapes
+        self.plain.annotates = False
         self.errors = Errors(painter, self.model, self.b)
 
     def run(self) -> Differentiated:
@@ -161,7 +163,7 @@ class _Build:
             if number not in reached
         }
         for number in reached:
-            errors.add(number)
+            errors.add(number, self.plain)
         products: dict[ir.Value, list[ir.Value]] = {}
         for rounding, error in errors.roundings.items():
             if error not in products:
@@ -189,7 +191,7 @@ class _Build:
             tuple(known),
             ends,
             unreached | self._unknown({*outer, *inner}),
-            Float32Session(self.model, "the model with its gradients"),
+            Float32Session(self.model, "the model with its gradients", keeps_memory=True),
             plain,
             {name: value.name or "" for name, value in directions.items()},
             ("" if errors.probes is None else errors.probes.name or "", len(errors.probed)),
@@ -228,6 +230,8 @@ class _Build:
 
     def _at_ends(self, ends: Sequence[End]) -> Float32Session:
         """Return the model itself, with the values at the ends as its outputs."""
+        if not any(end.decides for end in ends):
+            return Float32Session(self.painter.model)
         model = clone(self.painter.model)
         values = {v.name: v for node in model.graph for v in node.outputs}
         values |= {v.name: v for v in model.graph.inputs}
@@ -252,13 +256,13 @@ class _Build:
 
     def _products(self, gradient: ir.Value, error: ir.Value) -> list[ir.Value]:
         """Return the sum of gradient times error, and that of its square, of one element each."""
-        b = self.b
+        b = self.plain
         product = b.op("Reshape", b.mul(gradient, error), b.constant([-1]))
         return [b.reduce_sum(product, [0]), b.reduce("ReduceSumSquare", product, [0])]
 
     def _peaks(self, reached: Mapping[int, ir.Value]) -> ir.Value:
         """Return the largest magnitudes of values."""
-        b, names, parts = self.b, self.painter.flat.value_names, list[ir.Value]()
+        b, names, parts = self.plain, self.painter.flat.value_names, list[ir.Value]()
         for number in reached:
             flat = b.op("Reshape", self.errors.values[names[number]], b.constant([-1]))
             highest, lowest = b.reduce("ReduceMax", flat, [0]), b.reduce("ReduceMin", flat, [0])

@@ -35,10 +35,14 @@ _ROUNDS = 3 * RUNS
 _VARIANT = 10.0
 """How many times as far off as usual the outputs may be for unusual inputs."""
 
-_MARGIN = 0.7
+_MARGIN = 0.9
 """A choice that was too far off is made again for that share of what would have been right."""
 
-_CLOSE = 1.3
+_AIM = 0.7
+"""The share of the limit that is aimed at. Evidence: of 12 models of the corpus and 6 feeds each that
+nothing was chosen on, 9 of 72 were above a limit of 1 % where all of it was used up."""
+
+_CLOSE = 1.1
 """Two errors are not told apart further that are that close."""
 
 _ROOM = 2.0
@@ -101,31 +105,36 @@ class Fit:
     def run(self) -> Choice | None:
         """Choose, run, and choose for less until both hold; then for more while there are runs.
 
-        None if the time is over before a choice was found that holds.
+        The error on other data may be larger, so that less than the limit is aimed at; what only
+        just holds is the answer where nothing better is found. None if the time is over before.
         """
         best: Choice | None = None
-        share, holds, fails, choice = 1.0, 0.0, 0.0, None
+        fair: Choice | None = None
+        choice: Choice | None = None
+        share, holds, fails = 1.0, 0.0, 0.0
         for _ in range(_ROUNDS):
             try:
                 choice = self._choose(share)
             except OutOfTimeError:
-                return best
-            if choice.holds:
+                break
+            if choice.holds and choice.loss <= _AIM:
                 holds = share
                 if best is None or len(choice.keep) <= len(best.keep):
                     best = choice
             else:
                 fails = share
+                fair = choice if choice.holds and fair is None else fair
                 if not self._low(choice.rules).any():
-                    return choice if best is None else best
+                    break
             is_close = bool(holds and (not fails or fails / holds < _CLOSE))
             if is_close or self.runs >= RUNS:
-                return choice if best is None else best
+                break
             if holds:
                 share = (holds * fails) ** 0.5
             else:
-                share *= min(_MARGIN, max(_LEAST, _MARGIN / choice.loss if choice.loss else 1.0))
-        return choice if best is None else best
+                better = max(_LEAST, _MARGIN * _AIM / choice.loss if choice.loss else 1.0)
+                share = min(share * _MARGIN, choice.predicted * better)
+        return best or fair or choice
 
     def _choose(self, share: float) -> Choice:
         """Return the choice for a share of the limit, and run it."""

@@ -93,11 +93,11 @@ class Errors:
         outer = [number for number, name in named if name in self.values]
         return outer, [number for number, name in named if name in self.inner]
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, b: Builder) -> None:
         """Add the errors of a value of the main graph."""
         value = self.values[self._painter.flat.value_names[number]]
         self.roundings |= {
-            Rounding(number, kind): error for kind, error in self._errors(number, value, self._b)
+            Rounding(number, kind): error for kind, error in self._errors(number, value, b)
         }
 
     def probe(self, numbers: list[int]) -> None:
