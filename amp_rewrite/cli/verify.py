@@ -14,6 +14,7 @@ from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
+from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
@@ -96,7 +97,7 @@ def verify(
         )
         if budget:
             progress("measuring what rounding adds")
-            ranges = input_range or ()
+            ranges = input_ranges(input_range or ())
             feeds = paths or make_inputs(original, seed=seed, ranges=ranges).batches
             expected = error_budget(
                 original, feeds, rewritten=rewritten, target=verification.target

@@ -78,8 +78,8 @@ def test_what_a_small_slice_needs_stays_float32(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(onnx.parser.parse_model(TRACKER), folder / "tracker.onnx")
-    fed = {"s": np.array([1000, 1.1], np.float32), "z": np.array([1001.3], np.float32)}
-    np.savez(folder / "fed.npz", **fed)
+    state, seen = np.array([1000, 1.1], np.float32), np.array([1001.3], np.float32)
+    np.savez(folder / "fed.npz", s=state, z=seen)
     options = ("--data", folder / "fed.npz", "--precision", "bfloat16")
     assert convert(folder, "tracker", *options) == 0
     out = capsys.readouterr().out
