@@ -102,7 +102,7 @@ class Fit:
     loss_of: LossOf
     lifts: bool = False
     runs: int = 0
-    _losses: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    _made: dict[bytes, Choice] = field(default_factory=dict[bytes, Choice])
 
     def run(self) -> Choice | None:
         """Choose, run, and choose for less until both hold; then for more while there are runs.
@@ -152,12 +152,11 @@ class Fit:
         rules = self._rules(keep)
         low, predicted = self._low(rules), predicted * share
         key = low.tobytes()
-        if key not in self._losses:
-            self._losses[key] = self.loss_of(rules)
+        if key not in self._made:  # other rules may give a painting that was run
+            loss = self.loss_of(rules)
+            self._made[key] = Choice(keep, rules, predicted, loss, loss <= 1 and predicted <= 1)
             self.runs += 1
-        loss = self._losses[key]
-        holds = loss <= 1 and predicted <= 1
-        return Choice(keep, rules, predicted, loss, holds=holds)
+        return self._made[key]
 
     def _low(self, rules: tuple[NodeRule, ...]) -> Array:
         return self.painter.paint(rules).painting.allow
