@@ -47,6 +47,7 @@ def localise(
     """
     models = [original] if rewritten is None else [original, rewritten]
     common.check_files(models, data, report=report)
+    common.announce_time(models, data, quiet=quiet)
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     budget = error_budget(original, [*data] if data else made_up, options, rewritten=rewritten)
     if report is not None:

@@ -46,6 +46,7 @@ def tune(
     """
     limit = common.seconds(budget)
     common.check_files([model], data, output=output)
+    common.announce_time([model], data, quiet=quiet)
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
     with progress_bar("tuning", quiet=quiet) as progress:

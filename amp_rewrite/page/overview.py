@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
+from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
@@ -36,8 +37,8 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
         "holds": False if against else holds,
         "failures": _texts((*shown, *against)),
         "facts": [*_facts(report, evidence)],
-        "doubts": _texts((*_doubts(evidence), *evidence.remarks)),
-        "remarks": _texts((*_notes(verification), *remarks(report))),
+        "doubts": _texts(_doubts(evidence)),
+        "remarks": _texts((*evidence.remarks, *_notes(verification), *remarks(report))),
         "causes": causes(report),
         "next": [
             {"why": printable(step.why), "command": printable(step.command)}
@@ -157,7 +158,7 @@ class Evidence:
         names: What the files are called.
         sizes: How large the model is before and after.
         verification: How far it is from the original.
-        remarks: What a reader has to know to read the page rightly.
+        remarks: Lines about what was found on the way.
         against: What speaks against a model that holds, if anything.
     """
 
@@ -168,6 +169,11 @@ class Evidence:
     against: str | None = None
 
 
+def _said(budget: Budget) -> tuple[str, ...]:
+    """Return the largest contributions to the error, one line each."""
+    return tuple(line.strip() for line in budget.lines())
+
+
 def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> Evidence:
     """Return what is known of a conversion."""
     model, result, outcome = conversion.model, conversion.result, conversion.made
@@ -176,5 +182,6 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if outcome is None else outcome.verification,
+        remarks=() if outcome is None or outcome.kept is None else _said(outcome.kept.budget),
         against=None if outcome is None else outcome.nothing_left,
     )

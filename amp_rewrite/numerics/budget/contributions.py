@@ -232,9 +232,14 @@ def _unusual(feeds: Feeds) -> Iterator[Feeds]:
     """Yield a batch with its float inputs large, small, and zero."""
     for factor in (30.0, 0.03, 0.0):
         yield {
-            name: (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
+            name: (array * factor).astype(array.dtype) if _is_float(array) else array
             for name, array in feeds.items()
         }
+
+
+def _is_float(fed: object) -> bool:
+    """Tell whether an input is fed with floats; a list is a sequence."""
+    return isinstance(fed, np.ndarray) and fed.dtype.kind == "f"
 
 
 def _spaced(count: int, most: int) -> list[int]:

@@ -29,7 +29,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
-from amp_rewrite.numerics.budget.roundings import Errors, Rounding
+from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -214,11 +214,7 @@ class _Build:
 
     def _ends(self) -> tuple[End, ...]:
         graph, flat = self.model.graph, self.painter.flat
-        ends = {
-            v.name or "": End(v.name or "")
-            for v in graph.outputs
-            if v.dtype == FLOAT32.ir and v.name
-        }
+        ends = {v.name or "": End(v.name or "") for v in graph.outputs if is_float32(v) and v.name}
         for i, node in enumerate(self.painter.nodes):
             if node.op_type not in _DECISIONS or node.domain not in ("", "ai.onnx"):
                 continue

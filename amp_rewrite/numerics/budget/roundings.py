@@ -208,7 +208,12 @@ class Errors:
 
 
 def _float32_values(graph: ir.Graph) -> dict[str, ir.Value]:
-    return {v.name: v for v in _values(graph) if v.dtype == FLOAT32.ir and v.name}
+    return {v.name: v for v in _values(graph) if is_float32(v) and v.name}
+
+
+def is_float32(value: ir.Value) -> bool:
+    """Tell whether a value is a float32 tensor: a sequence of such has their element type."""
+    return value.dtype == FLOAT32.ir and isinstance(value.type, ir.TensorType)
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from amp_rewrite.base.progress import silent
-from amp_rewrite.errors import GradientError, OutOfTimeError
+from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.contributions import measure
 from amp_rewrite.numerics.budget.fit import Fit, limits_of
@@ -119,7 +119,7 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
         with time_limit(terms.ends()):
             measured = measure(painter, feeds)
             choice = Fit(painter, measured, limits_of(measured, tolerance), loss_of).run()
-    except (OutOfTimeError, GradientError):
+    except AmpError:  # no gradients, or no time
         return None
     if choice is None:
         return None

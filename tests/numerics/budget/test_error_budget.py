@@ -174,6 +174,25 @@ def test_what_no_gradient_reaches_is_said() -> None:
     assert "x" not in budget.unreached
 
 
+def test_sequences_and_old_opsets_and_no_elements() -> None:
+    sequences = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[4,4] x, seq(float[4,4]) s)
+        => (float[4,4] y, seq(float[4,4]) t) <int64 i = {0}> {
+          h = MatMul(x, x) e = SequenceAt(s, i) y = Add(h, e) t = SequenceInsert(s, h) }"""
+    )
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    fed: Feeds = {"x": x, "s": [x, x]}
+    assert amp.error_budget(sequences, [fed]).predicted["y"] > 0
+    assert not amp.convert(sequences, [fed], rtol=1e-7).is_low
+    old = onnx.parser.parse_model(
+        '<ir_version: 4, opset_import: ["" : 9]> g (float[4,4] x) => (float[4,4] y)'
+        "{ y = Sigmoid(x) }"
+    )
+    assert amp.error_budget(old, [{"x": x}], allow_nodes=["*"]).predicted["y"] > 0
+    nothing = {"x": np.zeros((0, 32), np.float32)}
+    assert amp.error_budget(MLP, [nothing]).contributions
+
+
 def test_wrong_input_is_refused() -> None:
     with pytest.raises(DataError, match="hold no batch"):
         amp.error_budget(MLP, [])
