@@ -37,7 +37,7 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
         "holds": False if against else holds,
         "failures": _texts((*shown, *against)),
         "facts": [*_facts(report, evidence)],
-        "doubts": _texts(_doubts(evidence)),
+        "doubts": _texts((*_doubts(evidence),)),
         "remarks": _texts((*evidence.remarks, *_notes(verification), *remarks(report))),
         "causes": causes(report),
         "next": [
