@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -520,11 +520,6 @@ class FlatGraph:
         read = np.array(self.inputs, np.int64)
         counts = np.bincount(read[read != ABSENT], minlength=self.n_values)
         return [0, *np.cumsum(counts).tolist()]
-
-
-def spans(start: Sequence[int]) -> Iterator[slice]:
-    """Yield the slice of each entry of a table whose entries begin at `start`."""
-    return (slice(a, b) for a, b in pairwise(start))
 
 
 def plain(proto: onnx.AttributeProto, files: ExternalFiles) -> Attribute:

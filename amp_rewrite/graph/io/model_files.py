@@ -195,15 +195,6 @@ def plain_data_names(taken: Collection[str]) -> Generator[None]:
         _TAKEN.reset(before)
 
 
-def check_output_path(input_path: Path, output_path: Path) -> None:
-    """Refuse an output that is the input, under whatever name.
-
-    Raises:
-        SaveError: Both paths lead to one file, be it through links.
-    """
-    refuse_same(os.fspath(output_path), [os.fspath(input_path)], "the output is the input")
-
-
 def check_writable(path: Path) -> None:
     """Refuse an output that could not be written in the end.
 

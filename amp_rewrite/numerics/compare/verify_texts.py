@@ -98,18 +98,6 @@ def test_of(limits: Tolerances) -> str:
     )
 
 
-def weights_beyond(control: Outputs, limits: Tolerances, precision: str) -> str:
-    """Return that the rounded weights alone exceed the tolerance, for who is about to search."""
-    far = max((output.scaled_error for output in control), default=0.0)
-    numbers = {"rtol": limits.rtol, "atol": limits.atol}
-    named = [f"{name} {number:.3g}" for name, number in numbers.items() if number]
-    asked = (" with ".join(named) or "a tolerance of 0") if limits.strict else "the tolerance"
-    return (
-        f"{asked} is below the error of rounding the weights to {precision}: {percent(far)} of the "
-        "output's peak. Only float32 weights can meet it"
-    )
-
-
 def explained(output: OutputComparison, predicted: float) -> str:
     """Return how much of an output's error rounding explains."""
     error = output.error or 0.0

@@ -24,8 +24,7 @@ from amp_rewrite.graph.traits import Trait, has
 class Kind(IntEnum):
     """The meaning of a number; of several that are mixed, the largest kind is that of the result.
 
-    Plain data, such as what a layer computes, have no kind: their relative precision is what mixed
-    precision gives up.
+    Plain data have no kind: some of their relative precision is given up.
     """
 
     FLAG = 1

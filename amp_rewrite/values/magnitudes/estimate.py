@@ -221,8 +221,7 @@ _MOST = 1 << 24
 """Elements of the longest weight that is read: a Fourier transform of 4,096 points, in 20 ms."""
 
 _LARGE = 256.0
-"""The bound of rows in a weight that is left to a sample; 256 squared is just beyond float16.
-"""
+"""The bound of rows in a weight left to a sample; 256 squared is just beyond float16."""
 
 
 def long_rows(

@@ -70,7 +70,6 @@ _DEVIATIONS = (55.0, 75.0)
 _STEPS, _MOST = 6, 16
 """How many nodes behind an input are looked at, and how many numbers a constant has at most."""
 
-
 # operators: those that normalise with a constant.
 _NORMALISING = frozenset({"Add", "Div", "Mul", "Sub"})
 
