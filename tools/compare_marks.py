@@ -8,8 +8,7 @@ Every keeping pass marks three paintings of each model: one in which all is low,
 half of them denied, and that one as if the model had come so ("given"). The model is painted and
 its casts are planned besides ("whole"). The models are made of pieces that passes look for, put
 together at random, so that few of them make sense; some nodes say that they are gradients. Of 2,600
-models each pass marks something in 55 or more, but keep-steep-gradients in 29, and keep-long-axes
-in none.
+models each pass marks something in 32 or more.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def constants() -> dict[str, Any]:
     floats |= {"broad": rng.standard_normal((4, 5000)), "tall": rng.standard_normal((5000, 4))}
     others: dict[str, Any] = {"last": [-1], "ax": [0], "z0": [0], "z4": [4], "trip": 20}
     others |= {"one1": [1, 1], "grid4": [1, 4, 4, 2], "image4": [1, 1, 4, 4]}
-    others |= {"spots": [[0], [1]], "wide9": [9, 4], "shape44": [4, 4]}
+    others |= {"spots": [[0], [1]], "wide9": [9, 4], "shape44": [4, 4], "free4": [1, 1, -1, 4]}
     arrays = {name: np.asarray(number, np.float32) for name, number in floats.items()}
     arrays |= {name: np.asarray(number, np.int64) for name, number in others.items()}
     return arrays | {"byte": np.asarray(128, np.uint8)}
