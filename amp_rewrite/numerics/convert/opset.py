@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -38,9 +39,9 @@ def upgraded(
         OptionError: The opset is neither a number nor "auto" or "keep".
         AmpError: A number was asked for, and the model cannot be upgraded to it.
     """
-    if opset == KEEP:
+    if isinstance(opset, str) and opset == KEEP:
         return flat, None
-    if opset != AUTO:
+    if not isinstance(opset, str) or opset != AUTO:
         raised = _upgrade(flat, _number(opset))
     else:
         before = _rewritten(flat, options) if _may_upgrade(options) else None
@@ -73,7 +74,7 @@ def _low_share(result: RewriteResult) -> tuple[float, int]:
 
 def _number(opset: int | str) -> int:
     try:
-        return int(opset)
+        return int(opset if isinstance(opset, str) else operator.index(opset))
     except (TypeError, ValueError) as error:
         raise OptionError(
             "--opset is no opset", found=opset, expected=f"a number, {AUTO} or {KEEP}"
