@@ -59,6 +59,7 @@ FLAGS: Mapping[str, str] = {
 
 ARGUMENTS: Mapping[str, str] = {
     "costs": "op lists and deny_ops choose the types",
+    "estimate": "leave it out: the error budget needs none",
     "measure": "time the files with `amp-rewrite run`",
     "prefer": "for a smaller file use store='half', for a smaller error data and rtol",
 }
@@ -68,10 +69,12 @@ NAMES: Mapping[str, str] = {
     "MultiLossScaleOptimizer": "minimize one loss, the weighted sum, with LossScaleOptimizer",
     "adapters": "docs/other_tools.md has a pass of Olive and a loader of Polygraphy to copy",
     "check_folder": "call check for each model of the folder",
+    "localise": "error_budget(model, data, rewritten=...) says what each rounding adds",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
     "read_training_info": "build a training step with an optimizer's minimize",
     "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",
     "repair_folder": "call repair for each model of the folder",
+    "rounding_errors": "error_budget(model, data) says what each rounding adds",
     "write_training_info": "save the step with build_step and save",
 }
 """Public name of `amp_rewrite` -> the remedy."""

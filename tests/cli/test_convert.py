@@ -157,7 +157,7 @@ def test_what_was_not_verified_in_time_is_not_written(
     assert convert(folder, "good", "--data", folder / "data", "--budget", "0.001s") == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("the time was over before everything was compared: 0 of ")
-    assert lines[1] == "next: Give the search more time, or allow a larger error."
+    assert lines[1] == "next: Give it more time, or allow a larger error."
     assert lines[2].endswith("--budget 0.004s")
     assert "nothing was written; --write-failed writes it anyway" in lines
     assert not (folder / "out.onnx").exists()

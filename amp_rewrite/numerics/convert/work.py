@@ -51,7 +51,7 @@ class Terms:
         return self.started + self.budget * share
 
     def seconds_left(self, verifying: float) -> float:
-        """Return the seconds of a search that leaves time to verify within the budget.
+        """Return the seconds that are left if verifying is to end within the budget.
 
         `verifying` is how long that takes.
         """

@@ -66,7 +66,7 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
     words = [names.with_data.strip() or "--verify"]
     words += [] if rtol is None else [f"--rtol {rtol:g}"]
     return NextStep(
-        "Give the search more time, or allow a larger error.",
+        "Give it more time, or allow a larger error.",
         f"{_convert(report, names)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
     )
 
