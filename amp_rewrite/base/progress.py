@@ -74,16 +74,16 @@ def progress_bar(work: str, *, quiet: bool = False) -> AbstractContextManager[Ca
         OptionError: `work` is not a text, or `quiet` not True or False.
     """
     arguments.text("work", work, what="what is being done")
-    return _show(work, is_shown=not arguments.switch("quiet", quiet) and _is_seen())
+    return _show(work, None if arguments.switch("quiet", quiet) else _place())
 
 
 @contextmanager
-def _show(work: str, *, is_shown: bool) -> Generator[Callable[..., None]]:
+def _show(work: str, write: Callable[[str], None] | None) -> Generator[Callable[..., None]]:
     """Show a line while the block runs, if there is where to."""
-    if not is_shown:
+    if write is None:
         yield lambda *_: None
         return
-    line = _LateLine(At(work))
+    line = _LateLine(At(work), write)
     try:
         yield line
     finally:
@@ -91,10 +91,11 @@ def _show(work: str, *, is_shown: bool) -> Generator[Callable[..., None]]:
 
 
 class _LateLine:
-    """A line that is written once there was time enough; it is told of progress from any thread."""
+    """A line that is written after a second, and again at each progress, from any thread."""
 
-    def __init__(self, at: At) -> None:
+    def __init__(self, at: At, write: Callable[[str], None]) -> None:
         self._at, self._since, self._last = at, time.monotonic(), 0.0
+        self._write_line = write
         self._begun, self._lock = False, Lock()
         self._timer = Timer(PATIENCE, self._begin)
         self._timer.daemon = True
@@ -113,17 +114,13 @@ class _LateLine:
 
     def _write(self) -> None:
         self._last = time.monotonic()
-        width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(f"\r{self._at.line(self._last - self._since)[:width]:{width}}")
-        sys.stderr.flush()
+        self._write_line(self._at.line(self._last - self._since))
 
     def close(self) -> None:
         self._timer.cancel()
         self._timer.join()
         if self._begun:
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{'':{width}}\r")
-            sys.stderr.flush()
+            self._write_line("")
 
 
 def _advance(at: At, counts: tuple[Any, ...]) -> At:
@@ -139,10 +136,35 @@ def _advance(at: At, counts: tuple[Any, ...]) -> At:
             return at._replace(note=" ".join(map(str, counts)))
 
 
-def _is_seen() -> bool:
-    """Tell whether somebody would see a line: on a terminal that can write it again, a notebook."""
+def _place() -> Callable[[str], None] | None:
+    """Return what writes a line over the last one; None if nobody would see it."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if hasattr(shell, "kernel"):  # a notebook; IPython on a terminal has none
-        return True
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        return _NotebookLine()
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return _write_on_terminal
+    return None
+
+
+def _write_on_terminal(line: str) -> None:
+    width = shutil.get_terminal_size().columns - 1
+    sys.stderr.write(f"\r{line[:width]:{width}}" if line else f"\r{'':{width}}\r")
+    sys.stderr.flush()
+
+
+class _NotebookLine:
+    """A text below a notebook's cell, empty in the end; standard error would stay as a red box."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def __call__(self, line: str) -> None:
+        from IPython.display import DisplayHandle  # pyright: ignore[reportMissingImports]
+
+        shown = {"text/plain": line}
+        if self._handle is None:
+            self._handle = DisplayHandle()
+            self._handle.display(shown, raw=True)
+        else:
+            self._handle.update(shown, raw=True)
