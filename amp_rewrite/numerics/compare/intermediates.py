@@ -55,7 +55,14 @@ class Deviation:
 
     def add(self, original: Array, rewritten: Array) -> None:
         """Take one feed into account."""
-        a, b = original.astype(np.float64), rewritten.astype(np.float64)
+        a, b = (v.astype(np.float64).ravel() for v in (original, rewritten))
+        with np.errstate(invalid="ignore"):  # of infinities, which are counted below
+            difference = b - a
+            norm, error = float(a @ a), float(difference @ difference)
+        if math.isfinite(norm + error) and (norm <= FLOAT16.overflow**2 or not _has_large(a)):
+            self.norm += norm
+            self.error += error
+            return
         finite = np.isfinite(a)
         self.is_filled |= bool(np.isneginf(a).any())
         self.inf += int(np.count_nonzero(finite & np.isinf(b)))
@@ -63,7 +70,7 @@ class Deviation:
         self.nan += int(np.count_nonzero(finite & np.isnan(b)))
         both = finite & np.isfinite(b)
         a, b = a[both], b[both]
-        if a.size and max(-a.min(), a.max()) > FLOAT16.overflow:
+        if _has_large(a):
             counts = ~are_fills(a, b)
             a, b = a[counts], b[counts]
         self.norm += float(a @ a)
@@ -80,6 +87,10 @@ class Deviation:
         if not self.norm:
             return math.inf if self.error else 0.0
         return math.sqrt(self.error / self.norm)
+
+
+def _has_large(a: Array) -> bool:
+    return bool(a.size and max(-a.min(), a.max()) > FLOAT16.overflow)
 
 
 def are_fills(a: Array, b: Array) -> Array:
