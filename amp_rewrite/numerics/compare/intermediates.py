@@ -58,7 +58,7 @@ class Deviation:
         a, b = (v.astype(np.float64).ravel() for v in (original, rewritten))
         with np.errstate(invalid="ignore"):  # of infinities, which are counted below
             difference = b - a
-            norm, error = float(a @ a), float(difference @ difference)
+            norm, error = _dot(a, a), _dot(difference, difference)
         if math.isfinite(norm + error) and (norm <= FLOAT16.overflow**2 or not _has_large(a)):
             self.norm += norm
             self.error += error
@@ -73,8 +73,8 @@ class Deviation:
         if _has_large(a):
             counts = ~are_fills(a, b)
             a, b = a[counts], b[counts]
-        self.norm += float(a @ a)
-        self.error += float((b - a) @ (b - a))
+        self.norm += _dot(a, a)
+        self.error += _dot(b - a, b - a)
 
     @property
     def is_lost(self) -> bool:
@@ -87,6 +87,11 @@ class Deviation:
         if not self.norm:
             return math.inf if self.error else 0.0
         return math.sqrt(self.error / self.norm)
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Return the inner product; `a @ b` wakes the threads of BLAS, which takes longer."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def _has_large(a: Array) -> bool:
