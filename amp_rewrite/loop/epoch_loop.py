@@ -22,7 +22,6 @@ from amp_rewrite.loop.metrics import Metrics
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.data.examples import Batch, Examples
-from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.session.input_checks import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import LOSS
@@ -246,7 +245,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
 def _check_weights(session: TrainingSession, at: Progress) -> None:
     """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
     for state in session.info.states:
-        if state.role in TRAINED_ROLES and np.isnan(session.read_state(state.name)).any():
+        if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
             raise DivergenceError(
                 "a weight has become NaN",
                 where=f"step {at.step}",

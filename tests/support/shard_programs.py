@@ -1,4 +1,4 @@
-"""Programs that run on several shards: python shard_programs.py ENGINE FOLDER NAME...
+"""Programs that run on several shards: python shard_programs.py FOLDER NAME...
 
 Each returns what the tests look at; shard 0 writes the results of all shards to results.json.
 """
@@ -366,8 +366,8 @@ def errors(shards, folder):
     return found
 
 
-def main(engine, folder, *names):
-    with getattr(amp.distributed, engine)(timeout=60) as shards:
+def main(folder, *names):
+    with amp.distributed.mpi(timeout=60) as shards:
         results = {}
         for name in names:
             own = globals()[name](shards, Path(folder))

@@ -80,13 +80,6 @@ def grouped() -> Any:
     return scaled(optimizers.ParameterGroups(base, [slow, head], no_decay="bias"))
 
 
-def adapted() -> Any:
-    model = amp.load(network())
-    loss = amp.value(model, "loss")
-    amp.lora(model, "second.weight", rank=2, alpha=4)
-    return momentum().minimize(loss)
-
-
 def two_losses() -> Any:
     model = amp.load(network())
     loss, logits = amp.value(model, "loss"), amp.value(model, "logits")
@@ -107,7 +100,6 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "averages": minimized(lambda: scaled(optimizers.WeightAverage(momentum(), decay=0.9))),
     "clipping": minimized(lambda: optimizers.Momentum(0.01, 0.9, global_clipnorm=0.5)),
     "groups": minimized(grouped),
-    "adapters": adapted,
     "two losses": two_losses,
 }
 

@@ -1,4 +1,4 @@
-"""An engine of collectives, such as MPI and torch.distributed, and texts that travel by it."""
+"""The collectives of an engine such as MPI, and texts that travel by them."""
 
 from __future__ import annotations
 

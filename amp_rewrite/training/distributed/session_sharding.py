@@ -19,7 +19,7 @@ from amp_rewrite.training.distributed.collective import Array, Collective, gathe
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective, resolve
-from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
+from amp_rewrite.training.session.checkpoint import Checkpoint
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.cut_step import Stage, values_by_name
 from amp_rewrite.training.step.dropout import spread_masks
@@ -137,7 +137,7 @@ class SessionSharding:
             else:
                 tensors = saved.tensors
                 kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
-                note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
+                note = {"tensors": kinds, "progress": saved.progress}
         note = json.loads(gather_text(self._world, json.dumps(note))[0])
         if "error" in note:
             raise failure or CheckpointError("shard 0 cannot restore", found=note["error"])
@@ -146,7 +146,7 @@ class SessionSharding:
             array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
             self._world.broadcast(array)
             tensors[name] = array.reshape(shape)
-        return Checkpoint(tensors, note["progress"], slots_in(note))
+        return Checkpoint(tensors, note["progress"])
 
     def _meet(self, what: str) -> None:
         """Wait until all shards are about to do the same; shard 0 would not wait for any else."""

@@ -11,7 +11,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, DataError, ShardError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
-from amp_rewrite.training.distributed import mpi_engine, torch_engine
+from amp_rewrite.training.distributed import mpi_engine
 from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
 from amp_rewrite.training.distributed.session_sharding import SessionSharding
 from amp_rewrite.training.graph.replicas import Groups
@@ -19,9 +19,6 @@ from amp_rewrite.training.session.sharding import ShardContext, Sharding
 
 TIMEOUT = 300.0
 """Seconds after which a shard that does not answer is given up."""
-
-_MOST_SECONDS = 1e9
-"""More than torch.distributed can count."""
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +38,7 @@ class Shards(ShardContext):
     size: int
 
     def __init__(self, collective: Collective) -> None:
-        """Use `mpi` or `torch`, or pass a `Collective` of one's own."""
+        """Use `mpi`, or pass a `Collective` of one's own."""
         super().__init__(collective.size)
         self.collective, self.rank = collective, collective.rank
         self._groups: dict[Groups, Collective] = {}
@@ -148,41 +145,9 @@ def mpi(timeout: float = TIMEOUT) -> Shards:
         OptionError: `timeout` is no positive number of seconds.
         ShardError: mpi4py or an MPI library is not installed.
     """
-    return Shards(mpi_engine.world(_checked(timeout)))
-
-
-def torch(timeout: float = TIMEOUT) -> Shards:
-    """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
-
-    Args:
-        timeout: Seconds after which a shard that does not answer is given up.
-
-    Raises:
-        OptionError: `timeout` is no positive number of seconds.
-        ShardError: torch is not installed, or the process was not started by torchrun.
-    """
-    return Shards(torch_engine.world(_checked(timeout)))
-
-
-def _checked(seconds: float) -> float:
     expected = "a positive number of seconds"
-    return arguments.number(
-        "timeout", seconds, low=0, high=_MOST_SECONDS, above=True, expected=expected
-    )
-
-
-def started(engine: str) -> Shards:
-    """Return the shards that an engine has started.
-
-    Args:
-        engine: "mpi" or "torch".
-
-    Raises:
-        OptionError: There is no such engine.
-        ShardError: It is not installed, or has started nothing.
-    """
-    engines = {"mpi": mpi, "torch": torch}
-    return engines[arguments.one_of("engine of shards", engine, engines)]()
+    seconds = arguments.number("timeout", timeout, low=0, above=True, expected=expected)
+    return Shards(mpi_engine.world(seconds))
 
 
 def shard_context(number_of_shards: int | None = None) -> ShardContext:

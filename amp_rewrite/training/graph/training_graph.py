@@ -19,7 +19,6 @@ from amp_rewrite.grad.prepare import prepare
 from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
 from amp_rewrite.training.graph.replicas import Groups
@@ -36,11 +35,8 @@ Array = np.ndarray[Any, Any]
 
 GLOBAL_STEP = "global_step"
 
-ROLES = ("variable", "adapter", "slot", "global_step", "learning_rate", "statistic", "non_slot")
+ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
 """The roles that optimizers give; other rooms add their own."""
-
-TRAINED_ROLES = ("variable", "adapter")
-"""The roles of states that gradients change."""
 
 SCALE_ROLES = (
     *("loss_scale", "good_steps", "skipped_steps", "consecutive_skips"),
@@ -75,7 +71,6 @@ class State:
         constraint: A function from an updated value, a GraphValue, to the value that is kept, or
             None. Set it before gradients are applied.
         store: The session that holds the present value, or None if there is none.
-        slot: Whose slot it is, a variable's and an optimizer's, and what that calls it; or None.
         kept: Whether every step of the graph has it, updated or not: users have added it.
     """
 
@@ -87,7 +82,6 @@ class State:
     trainable: bool = False
     constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
     store: StateStore | None = field(default=None, repr=False)
-    slot: tuple[str, str] | None = field(default=None, repr=False)
     kept: bool = field(default=False, repr=False)
 
     @property
@@ -230,8 +224,6 @@ class TrainingGraph:
             constants of a formula.
         train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch;
             None is all but those whose scale and bias are frozen.
-        adapters: The low-rank adapters that were added.
-        stored: The weights that the step stores in another type than the model -> what it stores.
     """
 
     def __init__(self, source: ir.Model) -> None:
@@ -264,8 +256,6 @@ class TrainingGraph:
         self.in_training_mode: set[ir.Node] = set()
         self.asked: dict[str, bool] = {}
         self.train_statistics: bool | None = None
-        self.adapters: list[Adapter] = []
-        self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -285,16 +275,9 @@ class TrainingGraph:
         """Return a copy of the model as it was loaded, which may be changed.
 
         Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
-        main graph, as they are in `model`. Those that are stored in a low type have the numbers
-        that were stored, in their own type.
+        main graph, as they are in `model`.
         """
-        model = lifted(self.source)
-        for name, stored in self.stored.items():
-            value = model.graph.initializers[name]
-            if value.const_value is not None:
-                wide = stored.numpy().astype(value.const_value.dtype.numpy())
-                value.const_value = ir.tensor(wide, name=name)
-        return model
+        return lifted(self.source)
 
     def scoped(self, scope: str, part: Part) -> Builder:
         """Return the builder whose nodes are named `<scope>/...` and belong to a part."""
@@ -327,19 +310,6 @@ class TrainingGraph:
         state = State(self, name, value, array, role, trainable)
         self.states[name] = state
         self._by_value[value] = state
-        return state
-
-    def add_weight(self, name: str, initial: Array, role: str) -> State:
-        """Add a variable that the model lacks, which is trained as its weights are.
-
-        Args:
-            name: See `state`.
-            initial: See `state`.
-            role: See `State`.
-        """
-        state = self.state(name, initial, role, trainable=True)
-        self._weights.add(state.value)
-        self.asked[state.name] = False
         return state
 
     def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:

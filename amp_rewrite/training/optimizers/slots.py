@@ -71,9 +71,7 @@ class OptimizerStates:
         if slot is None:
             wide = np.float64 if variable.dtype.itemsize == 8 else np.float32
             initial = filled(variable.name, variable.shape, wide, initializer)
-            stem = f"{variable.name}/{self.optimizer}"
-            slot = variable.graph.state(stem, initial, "slot")
-            slot.slot = stem, name
+            slot = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
             self._slots[variable, name] = slot
         slot.kept |= kept
         return slot

@@ -75,5 +75,5 @@ def _check_context(shards: object) -> None:
         raise OptionError(
             "not the shards of a session",
             found=f"an object of type {type(shards).__name__}",
-            expected="what amp_rewrite.distributed.mpi or torch returned",
+            expected="what amp_rewrite.distributed.mpi returned",
         )

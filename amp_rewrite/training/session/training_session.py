@@ -22,12 +22,10 @@ from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.adapter import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.checkpoint import (
-    FROZEN,
     check_checkpoint_name,
     read_checkpoint,
     write_checkpoint,
@@ -41,17 +39,13 @@ from amp_rewrite.training.session.device_limits import (
 )
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
     begun_averages,
-    by_slot,
     fitted,
     fitting,
-    slots_of,
     state_tensors,
-    uncertain,
 )
 from amp_rewrite.training.session.program_cache import ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
@@ -135,7 +129,7 @@ class TrainingSession(Inspection):
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types. The CPU provider
                 computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
-            shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
+            shards: What `amp_rewrite.distributed.mpi` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
 
@@ -185,7 +179,6 @@ class TrainingSession(Inspection):
         self._waiting = WaitingGradients(self.info, self._states, shards=shared)
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
-        self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
         if not emulate and not on_openvino:
@@ -367,26 +360,22 @@ class TrainingSession(Inspection):
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
-        roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
-        tensors = {**self.state_dict(), **self._frozen.replaced}
         note = {} if progress is None else progress
-        write_checkpoint(path, tensors, roles, note, slots_of(self._step))
+        write_checkpoint(path, self.state_dict(), roles, note)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
 
         Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
         scale leaves the step's at its initial value, with a warning; one that the step does not
-        have is left out. Weights that the step has frozen are taken too.
+        have is left out.
 
         Args:
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
-                name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; averages that it lacks begin at the weights that it has. Slots are those to
-                which their optimizers give one name, whatever their numbers; where the file or the
-                step does not tell names, slots are left if their numbers differ. `restored` says
-                what that was.
+                name, shape and type, also into a larger or smaller model. Averages that it lacks
+                begin at the weights that it has; the slots of a variable are left where the step
+                has others. `restored` says what was taken.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -395,10 +384,7 @@ class TrainingSession(Inspection):
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._waiting.check_restored(checkpoint.tensors)
-        slots, saved = slots_of(self._step), checkpoint.slots
-        tensors = by_slot(checkpoint.tensors, saved, slots)
-        unsure = {} if strict or (slots and saved) else uncertain(tensors, self._step)
-        self._load(tensors, path, unsure, strict=arguments.switch("strict", strict))
+        self._load(checkpoint.tensors, path, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
     def export(
@@ -411,8 +397,7 @@ class TrainingSession(Inspection):
         """Return the model that is trained, with its structure as loaded and the current weights.
 
         It is for inference: a Dropout or BatchNormalization that the model has in training mode
-        lets data through, or uses its running statistics, as in `evaluate`. Low-rank adapters are
-        merged into the weights that they adapt.
+        lets data through, or uses its running statistics, as in `evaluate`.
 
         Args:
             path: Where to write it too, or None.
@@ -422,7 +407,7 @@ class TrainingSession(Inspection):
         Raises:
             OptionError: The step keeps no averages.
             SaveError: It cannot be written.
-            StepError: A step file does not hold the structure, or an adapter cannot be merged.
+            StepError: A step file does not hold the structure.
         """
         keep_mode = arguments.switch("training_mode", training_mode)
         weights = self._weights(averaged)
@@ -430,16 +415,15 @@ class TrainingSession(Inspection):
         if not keep_mode:
             turn_off_training_mode(model)
         set_weights(model, weights)
-        merge(model, self.info.adapters, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model
 
     def _weights(self, averaged: bool) -> dict[str, Array]:
-        """Return states and replaced constants, variables as their averages if asked for."""
+        """Return the states, variables as their averages if asked for."""
         self.check_averages(averaged)
         states = self.state_dict()
-        weights = {**states, **self._frozen.replaced}
+        weights = dict(states)
         for name, average in (self.info.averages or {}).items() if averaged else ():
             weights[name] = states[average].astype(states[name].dtype)
         return weights
@@ -487,31 +471,23 @@ class TrainingSession(Inspection):
         self,
         stored: Mapping[str, Array],
         where: str | os.PathLike[str],
-        unsure: Mapping[str, str] | None = None,
         *,
         strict: bool,
     ) -> Restored:
-        """Replace states and frozen weights; if `strict` every state, or none if any misfits."""
+        """Replace states; if `strict` every state, or none if any misfits."""
         states = self._states.info
         tensors = state_tensors(stored, where)
-        frozen = self._frozen.fitting({k: v for k, v in tensors.items() if k not in states})
-        rest = {k: v for k, v in tensors.items() if k not in frozen}
         if strict:
-            fits, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
+            fits, left = fitted(tensors, states, self._step.initial(), where), dict[str, str]()
         else:
-            sure = {name: array for name, array in rest.items() if name not in (unsure or {})}
-            fits, left = fitting(sure, states)
-            left |= unsure or {}
+            fits, left = fitting(tensors, states)
         begun = begun_averages(fits, states, self.info.averages or {})
-        if frozen:
-            self._frozen.replace(frozen, where)
-            self._programs.clear()
         for name, array in {**fits, **begun}.items():
             self._states.write(name, array)
         for skips in self._skips:
             skips.reset()
         kept = tuple(name for name in states if name not in fits and name not in begun)
-        self.restored = Restored((*fits, *frozen), left, kept, tuple(begun))
+        self.restored = Restored(tuple(fits), left, kept, tuple(begun))
         return self.restored
 
     def _check(self, feeds: Feeds, program: Program, *, trains: bool = True) -> dict[str, Any]:

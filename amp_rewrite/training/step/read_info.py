@@ -12,10 +12,8 @@ from amp_rewrite.base.fields import Misfit
 from amp_rewrite.errors import StepError
 from amp_rewrite.grad.builder.known import may_have
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import check_description, step_description
-from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
@@ -27,7 +25,7 @@ _SCALARS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "g
 
 def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
     """Refuse a description that does not fit its graph."""
-    for find in (_inputs, _outputs, _values, _types, _scalars, _rows, _averages, _adapters):
+    for find in (_inputs, _outputs, _values, _types, _scalars, _rows, _averages):
         for misfit in find(info, graph):
             raise StepError(
                 f"the metadata {STEP_KEY!r} of the model do not fit its graph: {misfit.key}",
@@ -115,35 +113,6 @@ def _averages(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
             yield Misfit(f"averages.{name}", repr(average), expected)
 
 
-def _adapters(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find adapters whose two states are not there, or do not fit each other and the weight."""
-    shapes = _shapes(info)
-    weights = {origin(name): value.shape for name, value in graph.initializers.items()}
-    for index, adapter in enumerate(info.adapters):
-        for key in ("a", "b"):
-            name = getattr(adapter, key)
-            if name not in shapes:
-                yield Misfit(f"adapters[{index}].{key}", repr(name), "the name of a state")
-                return
-        a, b, weight = shapes[adapter.a], shapes[adapter.b], weights.get(adapter.weight)
-        lengths = [list(a), list(b), None if weight is None else list(weight)]
-        if not _fits(adapter, a, b, None if weight is None else tuple(weight.numpy())):
-            yield Misfit(
-                f"adapters[{index}]",
-                f"A, B and the weight of the shapes {lengths[0]}, {lengths[1]} and {lengths[2]}",
-                f"(in, {adapter.rank}), ({adapter.rank}, out) and "
-                f"{'(out, in)' if adapter.output_first else '(in, out)'}",
-            )
-
-
-def _fits(adapter: Adapter, a: _Shape, b: _Shape, weight: _Shape | None) -> bool:
-    """Return whether `A B` can be added to a weight, which may be stored elsewhere (None)."""
-    if len(a) != 2 or len(b) != 2 or not a[1] == b[0] == adapter.rank:
-        return False
-    change = (b[1], a[0]) if adapter.output_first else (a[0], b[1])
-    return weight is None or weight == change
-
-
 def _shapes(info: StepInfo) -> dict[str, _Shape]:
     """Return the shapes of the states by name."""
     return {state.name: state.shape for state in info.states}
@@ -171,10 +140,8 @@ def _info(content: dict[str, Any]) -> StepInfo:
     inputs: Iterable[str] = content.pop("inputs")
     for state in states:
         state["shape"] = tuple(state["shape"])
-    adapters: list[dict[str, Any]] = content.pop("adapters", [])
     return StepInfo(
         states=tuple(StateInfo(**state) for state in states),
-        adapters=tuple(Adapter(**adapter) for adapter in adapters),
         inputs=tuple(inputs),
         **content,
     )

@@ -266,7 +266,6 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         accumulate=1 if accumulated is None else accumulated.steps,
         boundary=None if accumulated is None else str(accumulated.boundary.name),
         averages=dict(train_op.averages) or None,
-        adapters=tuple(a for a in training.adapters if {a.a, a.b} <= names),
     )
 
 

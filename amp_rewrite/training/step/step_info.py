@@ -11,7 +11,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.step_metadata import VERSION
-from amp_rewrite.training.graph.adapter import Adapter
 
 LOSS = "loss"
 """The name by which a step's loss is fetched."""
@@ -72,7 +71,6 @@ class StepInfo:
         accumulate: How many batches make one update.
         boundary: The value that tells whether a batch is the last one of an update, or None.
         averages: Variable -> the state that holds its average, or None.
-        adapters: The low-rank adapters of weights.
     """
 
     states: tuple[StateInfo, ...]
@@ -87,7 +85,6 @@ class StepInfo:
     accumulate: int = 1
     boundary: str | None = None
     averages: dict[str, str] | None = None
-    adapters: tuple[Adapter, ...] = ()
     gradient_rows: dict[str, str] | None = None
 
     def to_json(self) -> str:

@@ -272,27 +272,13 @@ def test_a_session_told_to_use_a_context_for_building_runs_on_one_shard():
         ({"timeout": "60"}, "impossible timeout; found '60'"),
     ],
 )
-@pytest.mark.parametrize("start", [amp.distributed.mpi, amp.distributed.torch])
-def test_impossible_options_are_errors(start, options, text):
+def test_impossible_options_are_errors(options, text):
     with pytest.raises(AmpError, match=text):
-        start(**options)
+        amp.distributed.mpi(**options)
 
 
-def test_torch_without_torchrun_is_an_error(monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(amp.distributed.ShardError, match="was not started by torchrun"):
-        amp.distributed.torch()
-
-
-@pytest.mark.parametrize(
-    ("engine", "module", "text"),
-    [
-        ("mpi", "mpi4py.MPI", "MPI is not installed; found .*; pip install 'amp-rewrite\\[mpi\\]'"),
-        ("torch", "torch", "torch is not installed; found .*'amp-rewrite\\[torch\\]'"),
-    ],
-)
-def test_an_engine_that_is_not_installed_is_an_error(engine, module, text, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+def test_an_engine_that_is_not_installed_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    text = "MPI is not installed; found .*; pip install 'amp-rewrite\\[mpi\\]'"
     with pytest.raises(amp.distributed.ShardError, match=text):
-        getattr(amp.distributed, engine)()
+        amp.distributed.mpi()
