@@ -115,11 +115,7 @@ class CrossShardOptimizer(OptimizerWrapper):
     def _gradients_of(
         self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
     ) -> list[tuple[Any, State]]:
-        """Return this shard's gradients, of the mean over the shards if that is the reduction.
-
-        Raises:
-            OptimizerValueError: The groups are no permutation of the shards of the context.
-        """
+        """Return this shard's gradients, of the mean over the shards if that is the reduction."""
         self._check_context()
         seed = self._seed(loss, grad_loss) if self.reduction == MEAN else grad_loss
         return super()._gradients_of(loss, variables, seed)

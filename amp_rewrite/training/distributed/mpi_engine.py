@@ -25,14 +25,7 @@ _FORWARDING = 0.3
 
 
 def world(timeout: float) -> MpiCollective:
-    """Return all processes that mpiexec has started.
-
-    Args:
-        timeout: Seconds after which a shard that does not answer is given up.
-
-    Raises:
-        ShardError: mpi4py or an MPI library is not installed.
-    """
+    """Return all processes that mpiexec has started."""
     try:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:

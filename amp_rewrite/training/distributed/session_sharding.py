@@ -39,13 +39,7 @@ class SessionSharding:
     def __init__(
         self, world: Collective, collectives: dict[Groups, Collective], *, explicit: bool
     ) -> None:
-        """Begin before the step is known.
-
-        Args:
-            world: All shards.
-            collectives: Groups that sessions have made, for all sessions: engines have few of them.
-            explicit: The session was told to use them: a step without sums is an error.
-        """
+        """Begin before the step is known; an `explicit` use needs a step that sums over shards."""
         self._world, self._groups, self._explicit = world, collectives, explicit
         collectives[()] = world
         self._halfway = Halfway()
@@ -55,12 +49,7 @@ class SessionSharding:
         self.threads = max(1, _cores() // world.local_size)
 
     def prepare(self, step: Step) -> None:
-        """Put the numbers of this shard into its step, in place.
-
-        Raises:
-            OptimizerValueError: Its groups are no permutation of the shards.
-            ShardError: It sums nothing over shards, or the steps of other shards differ.
-        """
+        """Put the numbers of this shard into its step, in place."""
         sums = [node for node in step.model.graph if is_collective(node)]
         if not sums and self._explicit and self._world.size > 1:
             raise ShardError(
@@ -90,11 +79,7 @@ class SessionSharding:
             states.write(name, array)
 
     def program(self, stage: Stage, info: StepInfo, sets: Any, **options: Any) -> ShardedProgram:
-        """Return what runs a step with the sums over shards in it.
-
-        Raises:
-            FetchError: A fetch needs sums of another step than this.
-        """
+        """Return what runs a step with the sums over shards in it."""
         for node in stage.model.graph if self._world.size > 1 else ():
             if is_collective(node) and node.outputs[0].name not in self._sums:
                 raise FetchError(  # shards with other fetches would not make it
@@ -119,12 +104,7 @@ class SessionSharding:
         return next(filter(None, gather_text(self._world, text or "")), "")
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only.
-
-        Raises:
-            CheckpointError: Shard 0 cannot read it.
-            ShardError: Another shard does something else, or nothing.
-        """
+        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
         self._meet("restore")
         tensors: dict[str, Array] = {}
         note: dict[str, Any] = {}
@@ -173,9 +153,6 @@ def _compare_steps(world: Collective, step: Step) -> None:
     """Compare states, inputs, nodes and constants of the steps of all shards.
 
     The initial values of states may differ: those of shard 0 are taken.
-
-    Raises:
-        ShardError: They differ; the message names the first difference.
     """
     parts = {
         "a state tensor": _states(step),

@@ -160,11 +160,7 @@ def shard_context(number_of_shards: int | None = None) -> ShardContext:
 
 
 def _part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:
-    """Return the examples of one shard: consecutive ones, equally many for each.
-
-    Raises:
-        DataError: The number of examples is not a multiple of the number of shards.
-    """
+    """Return the examples of one shard: consecutive ones, equally many for each."""
     parts: dict[str, Array] = {}
     for name, array in batch.items():
         length = len(array) if array.ndim else 0
@@ -208,11 +204,7 @@ class ShardedExamples(Examples):
         return self._whole.once
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
-        """Return the number of global batches of an epoch.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
+        """Return the number of global batches of an epoch."""
         size = self._whole.size
         if size is None:
             return self._whole.steps(batch, drop_last=drop_last)
@@ -221,11 +213,7 @@ class ShardedExamples(Examples):
         return whole + (rest >= self._shards and not drop_last)
 
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Yield this shard's part of each batch of one epoch.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
+        """Yield this shard's part of each batch of one epoch."""
         if self._whole.size is not None:
             _check_divides(epoch.batch, self._shards)
         for whole in self._whole.batches_of(epoch):

@@ -43,11 +43,7 @@ class Halfway:
         self._error = " ".join(f"{type(error).__name__}: {error}".split())
 
     def check(self) -> None:
-        """Refuse to go on after an error.
-
-        Raises:
-            ShardError: A step failed between its sums.
-        """
+        """Refuse to go on after an error."""
         if self._error is not None:
             raise ShardError(
                 "an earlier step failed between two sums; this shard cannot go on with the others",
@@ -70,13 +66,7 @@ class ShardedProgram(Program):
         halfway: Halfway,
         **options: Any,
     ) -> None:
-        """Cut a step and load its stages.
-
-        `groups` has the group of this shard in groups of shards; `halfway` is that of the session.
-
-        Raises:
-            RunError: ONNX Runtime cannot load a stage.
-        """
+        """Cut a step and load its stages; `groups` has this shard's group in groups of shards."""
         self.info = info
         self._halfway, self._groups, self._device = halfway, groups, device
         model = clone(model)
@@ -94,13 +84,7 @@ class ShardedProgram(Program):
             )
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """See `Program`.
-
-        Raises:
-            RunError: ONNX Runtime reports an error; the states of set `current` are as before.
-            ShardError: Another shard has ended, or does not answer in time; or an earlier step
-                failed after a sum had begun.
-        """
+        """See `Program`."""
         self._halfway.check()
         begun = False
         try:

@@ -43,12 +43,7 @@ _NEUTRAL = {1: 1.0, 2: 0.0}
 
 
 def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]) -> list[ir.Value]:
-    """Return the weights that are constants of formulas.
-
-    Args:
-        weights: Floating-point initializers of a model.
-        from_nodes: The names of those that Constant nodes held.
-    """
+    """Return the weights that are constants of formulas; `from_nodes` names Constants' weights."""
     paths = any("." in str(v.name) for v in weights if str(v.name) not in from_nodes)
     stored = any(_contracts(v) for v in weights if str(v.name) not in from_nodes)
     separate = stored and not any(_contracts(v) for v in weights if str(v.name) in from_nodes)
@@ -56,13 +51,9 @@ def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]
 
 
 def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) -> bool:
-    """Return whether a weight is a constant.
+    """Return whether a weight is a constant, `from_node` one that a Constant node held.
 
-    Args:
-        value: The weight.
-        from_node: Whether a Constant node held it.
-        paths: Whether names of weights are paths.
-        separate: Whether weights are in initializers, so that Constant nodes hold none.
+    `paths` says whether names of weights are paths, `separate` whether initializers hold all.
     """
     uses = list(forward_uses(value))
     if not uses:

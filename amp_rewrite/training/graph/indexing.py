@@ -17,17 +17,7 @@ _INDEX_TYPES = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 def indexed(b: Builder, x: ir.Value, entries: Sequence[Any]) -> ir.Value:
-    """Return x[entries].
-
-    Args:
-        b: Adds the nodes.
-        x: The value.
-        entries: What stands in the brackets: integers, slices, None, at most one `...`, and values
-            of integers.
-
-    Raises:
-        OptionError: An entry is none of those, or there are more than x has axes.
-    """
+    """Return x[entries]: integers, slices, None, at most one `...`, and values of integers."""
     entries = _without_ellipsis(b, x, entries)
     x = _sliced(b, x, entries)
     axis = 0

@@ -57,9 +57,6 @@ def selected(
     vector that is added, "norm" what a normalization scales and shifts by or a vector that is
     multiplied, "embedding" a table of which rows are gathered. There may be none of those. A
     regular expression is searched for in names.
-
-    Raises:
-        OptionError: A pattern or a function matches no variable, or something is none of these.
     """
     names: set[str] = set()
     for entry in entries(selection):
@@ -92,11 +89,7 @@ def matches(
     names: Sequence[str] = (),
     what: str = "variables",
 ) -> bool:
-    """Return whether one entry of a selection means a variable, which may have other names.
-
-    Raises:
-        OptionError: The entry is no choice of `what`.
-    """
+    """Return whether one entry of a selection means a variable, which may have other names."""
     names = names or (variable.name,)
     if isinstance(entry, str):
         return NamePattern.of(entry, where or "selection").matches_any(names)

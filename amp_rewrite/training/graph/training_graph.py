@@ -122,11 +122,7 @@ class State:
         return float(self.read())
 
     def assign(self, value: Any) -> None:
-        """Replace the present value, and the initial one of sessions to come.
-
-        Raises:
-            OptionError: It is not a tensor of numbers, or shape or kind differ.
-        """
+        """Replace the present value, and the initial one of sessions to come."""
         array = assigned(value, self.dtype.numpy(), self.shape, self.name)
         self.initial = array
         self.value.const_value = ir.tensor(array, dtype=self.dtype, name=self.value.name)
@@ -227,12 +223,7 @@ class TrainingGraph:
     """
 
     def __init__(self, source: ir.Model) -> None:
-        """Prepare a copy of a model; use `training_graph` to get the one of a model.
-
-        Raises:
-            GradientError: The model's opset is too old and cannot be converted, or a function in it
-                cannot be inlined.
-        """
+        """Prepare a copy of a model; use `training_graph` to get the one of a model."""
         model = lifted(source)
         read_small(model)
         modernise(model)
@@ -259,11 +250,7 @@ class TrainingGraph:
         self._global_step: State | None = None
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse to be copied or pickled, in an optimizer that has built a step for example.
-
-        Raises:
-            OptimizerTypeError: Always.
-        """
+        """Refuse to be copied or pickled, in an optimizer that has built a step for example."""
         raise OptimizerTypeError(
             "what has built a step cannot be copied or pickled",
             found="a training graph, which holds the model and its states",
@@ -296,14 +283,7 @@ class TrainingGraph:
         return self._names.take(stem)
 
     def state(self, name: str, initial: Array, role: str, *, trainable: bool = False) -> State:
-        """Add a state.
-
-        Args:
-            name: Its name; `_1`, `_2`, ... is appended if that is taken.
-            initial: Its value before the first step.
-            role: See `State`.
-            trainable: See `State`.
-        """
+        """Add a state; `_1`, `_2`, ... is appended to a name that is taken."""
         name = self.free_name(name)
         array = np.asarray(initial)
         value = hold(self.model.graph, name, array)
@@ -324,22 +304,13 @@ class TrainingGraph:
         return state
 
     def variables(self, loss: ir.Value | None = None) -> list[State]:
-        """Return the trainable states: with a loss, the weights that it depends on.
-
-        Args:
-            loss: Initializers of the model that this value depends on become variables, but those
-                that are frozen; None asks for the variables there are.
-        """
+        """Return the trainable states; with a loss, the weights before it that are not frozen."""
         if loss is None:
             return [state for state in self.states.values() if state.trainable]
         return [state for state in self.weights(loss) if not self.is_frozen(state.name)]
 
     def weights(self, loss: ir.Value | None = None) -> list[State]:
-        """Return the states of all weights, frozen or not.
-
-        Args:
-            loss: Those that this value depends on; None is all.
-        """
+        """Return the states of all weights, frozen or not; with a loss, of those before it."""
         values = weights_before(self.model, loss)
         return [
             self.track(v, "variable", trainable=not self.is_frozen(str(v.name)))
@@ -363,11 +334,7 @@ class TrainingGraph:
         return frozenset(str(v.name) for v in constants)
 
     def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
-        """Return the variable that a state, a value or a name denotes.
-
-        Raises:
-            UnknownValueError: No initializer of the model is meant.
-        """
+        """Return the variable that a state, a value or a name denotes."""
         if isinstance(reference, State):
             denoted: ir.Value | None = reference.value
         elif isinstance(reference, GraphValue):
@@ -421,13 +388,7 @@ class TrainingGraph:
     def add_input(
         self, name: str, dtype: ir.DataType, dims: Sequence[int | ir.SymbolicDim] | None
     ) -> ir.Value:
-        """Return a new input of the main graph; the forward model does not get it.
-
-        Args:
-            name: Its name, which no value has yet.
-            dtype: Its element type.
-            dims: Its lengths, or None for an unknown rank.
-        """
+        """Return a new input of the main graph, which the forward model does not get."""
         self._names.add(name)
         value = ir.Value(
             name=name,
@@ -438,11 +399,7 @@ class TrainingGraph:
         return value
 
     def value(self, name: str) -> GraphValue:
-        """Return the value of that name in the main graph.
-
-        Raises:
-            UnknownValueError: There is none; the message names similar ones.
-        """
+        """Return the value of that name in the main graph."""
         values = {str(v.name): v for v in _values(self.model.graph)}
         if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             close = difflib.get_close_matches(str(name), values, n=3)
@@ -459,14 +416,7 @@ class TrainingGraph:
 def training_graph(model: ir.Model) -> TrainingGraph:
     """Make a model trainable: return its training graph, which is made once.
 
-    Args:
-        model: What `amp_rewrite.load` returned, or the model of a training graph. It is not
-            changed, and must not be while it is trained: nodes are added to a copy.
-
-    Raises:
-        GradientError: The model's opset is too old and cannot be converted, or a function in it
-            cannot be inlined.
-        OptionError: It is not a loaded model.
+    It is a copy, to which nodes are added; the model must not change while it is trained.
     """
     if not isinstance(model, ir.Model):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(

@@ -32,19 +32,10 @@ _MODE = 2
 def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> None:
     """Make Dropout drop, and BatchNormalization use and track the batch's statistics.
 
-    Gradients need it. A BatchNormalization whose scale and bias are frozen stays in inference mode,
-    unless `TrainingGraph.train_statistics` says otherwise. Running means and variances become
-    states; where two BatchNormalization nodes share them, the second continues from what the first
-    has computed.
-
-    Args:
-        graph: The training graph.
-        trained: The weights of which gradients are computed. What further gradients are computed of
-            later is trained as well.
-
-    Raises:
-        OptimizerValueError: A node was taken for a frozen one when earlier gradients went through
-            it, and is trained now.
+    Gradients need it; `trained` are the weights that they are computed of. A BatchNormalization
+    whose scale and bias are frozen stays in inference mode, unless
+    `TrainingGraph.train_statistics` says otherwise. Running means and variances become states; of
+    nodes that share them the second continues from what the first has computed.
     """
     present = graph.trained | set(trained)
     varying = depending_on(graph.model.graph, present)

@@ -161,9 +161,6 @@ def _set_outputs(
 
     An output keeps its name, and the next value of a state takes over that of the unconditional
     one.
-
-    Raises:
-        InjectError: A state has no static shape.
     """
     before = {**step_values.outputs, **{str(v.name): v for v in step_values.following.values()}}
     output_of = {state: str(value.name) for state, value in step_values.following.items()}

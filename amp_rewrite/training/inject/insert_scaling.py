@@ -27,12 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 def make_inputs(graph: ir.Graph, step_values: NamedValues, initial: Mapping[str, Array]) -> None:
-    """Make every state a graph input, whose default is what `initial` has for it, if anything.
-
-    Raises:
-        InjectError: An initial value belongs to no state, or has another shape.
-        DataError: It is not an array of numbers.
-    """
+    """Make every state a graph input, whose default is what `initial` has for it, if anything."""
     for name in arguments.mapping("initial", initial, what="arrays by the names of states"):
         if name not in step_values.states:
             raise InjectError(
@@ -94,16 +89,10 @@ def _add(b: Builder, name: str, initial: Array) -> ir.Value:
 def describe(
     step_values: NamedValues, outputs: Mapping[str, str], step_info: StepInfo | None
 ) -> list[StateInfo]:
-    """Return the descriptions of the states of the graph.
+    """Return the descriptions of the states of the graph, whose next values are `outputs`.
 
-    Args:
-        step_values: The states.
-        outputs: State -> the graph output that holds its next value.
-        step_info: What the model said of itself, whose roles count, and whose states that are not
-            made conditional are described as before.
-
-    Raises:
-        InjectError: A state has no static type and shape.
+    `step_info` is what the model said of itself: its roles count, and its states that are not made
+    conditional are described as before.
     """
     before = {} if step_info is None else {state.name: state for state in step_info.states}
     roles = {name: state.role for name, state in before.items()}
@@ -199,8 +188,7 @@ def _unscale(
 ) -> dict[ir.Value, ir.Value]:
     """Take the scale out where values leave the backward pass.
 
-    Returns:
-        Scaled value -> what is used in its place outside: all gradients, and what outputs need.
+    Returns scaled value -> what is used in its place outside: all gradients, and what outputs need.
     """
     graph, flow = b.graph, regions.flow
     live = ancestors([*graph.outputs, *step_values.following.values()])

@@ -34,13 +34,8 @@ class Program:
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Run once from the states of set `current`; write those of the other one.
 
-        Args:
-            current: Which set of states to read.
-            feeds: Data input -> array or OrtValue, checked.
-            values: Gets what is computed, name -> OrtValue; a stage finds there what enters it.
-
-        Raises:
-            RunError: The engine reports an error; the states of set `current` are as before.
+        `values` gets what is computed, name -> OrtValue; a stage finds there what enters it. After
+        an error the states of set `current` are as before.
         """
         raise NotImplementedError
 
@@ -52,13 +47,7 @@ class Program:
 
 
 class CompiledProgram(Program):
-    """A stage that ONNX Runtime has loaded, whose states stay where they are.
-
-    Attributes:
-        device: Where the states are.
-        session: The loaded model.
-        bindings: For each set of states, what a run from it reads and writes.
-    """
+    """A stage that ONNX Runtime has loaded, whose states stay where they are."""
 
     failure = "ONNX Runtime cannot run the step on these feeds"
 
@@ -74,20 +63,10 @@ class CompiledProgram(Program):
         device: Device,
         updates: bool = True,
     ) -> None:
-        """Load a stage and bind the states that it reads and writes.
+        """Load a stage of a step that `info` describes, and bind its states.
 
-        Args:
-            stage: A step without defaults of states, or a part of one.
-            info: The description of the whole step.
-            sets: Two sets of states; run i reads set i and writes set 1 - i.
-            targets: Output -> OrtValue that it is written to.
-            options: SessionOptions.
-            providers: Execution providers.
-            device: Where the states are.
-            updates: Whether the step computes the next states.
-
-        Raises:
-            RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
+        A run from set i of the states reads `sets[i]` and writes the other one. `targets` has the
+        OrtValues that outputs are written to. `updates` says whether next states are computed.
         """
         self.info, self.device, self._sets = info, device, sets
         graph = stage.model.graph

@@ -21,14 +21,7 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 
 def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
-    """Refuse what OpenVINO cannot do for a session, and warn of what it does otherwise.
-
-    Raises:
-        OptionError: Options of ONNX Runtime, or emulation, are asked for.
-        StepError: A state is a tensor of another type than float32.
-        RuntimeMissingError: OpenVINO is not installed, or too old.
-        RunError: It has no device.
-    """
+    """Refuse what OpenVINO cannot do for a session, and warn where a type gains nothing."""
     core()
     if options is not None:
         raise OptionError(
@@ -76,16 +69,9 @@ def _check_states(info: StepInfo) -> None:
 
 
 def on_arm(providers: Sequence[Provider], target: str | None, *, emulate: bool) -> list[Provider]:
-    """Return the providers of a session, the CPU provider in place of the one on Arm.
+    """Return the providers of a session, the CPU provider in place of that on Arm.
 
-    Args:
-        providers: Those that were asked for.
-        target: The target that was named.
-        emulate: Whether the session emulates its target, which any machine does.
-
-    Raises:
-        OptionError: The provider or the target is that on Arm, and this machine is none: a session
-            would train on another processor.
+    Other machines refuse that provider, and its target unless the session emulates it.
     """
     asked = any(name_and_options(provider)[0] == ARM64 for provider in providers)
     meant = target is not None and not emulate and targets.find(target).provider == ARM64

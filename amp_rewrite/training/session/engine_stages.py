@@ -56,11 +56,7 @@ def is_openvino(providers: Sequence[Provider]) -> bool:
 
 
 def named(providers: Sequence[Provider]) -> list[Provider]:
-    """Return providers with those in the place of targets that stand for them.
-
-    Raises:
-        OptionError: It is no list of providers, or has one beside OpenVINO.
-    """
+    """Return providers, those of targets by their names; OpenVINO must be alone."""
     check_form(providers)
     resolved: list[Provider] = []
     for provider in providers:
@@ -138,14 +134,10 @@ class OpenVinoStages(Program):
         updates: bool = True,
         shapes: Mapping[str, Lengths] | None = None,
     ) -> None:
-        """Take a stage apart, and load its parts.
+        """Take a stage apart, in place, and load its parts.
 
-        The stage is changed. `providers` is OpenVINO with properties of its; 0 threads in `options`
-        leave the choice to it. `updates` tells whether the stage computes next states, and free
-        `shapes` are None. See `CompiledProgram` for the rest.
-
-        Raises:
-            RunError: An engine cannot load its part.
+        `options` is a number of threads; 0 leaves it to OpenVINO. Free `shapes` are None. The other
+        arguments are `CompiledProgram`'s.
         """
         self.info = info
         model = stage.model

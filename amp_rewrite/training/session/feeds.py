@@ -66,16 +66,9 @@ class Inputs:
         return {length: size for length in firsts if isinstance(length, str)}
 
     def check(self, feeds: Feeds, needed: frozenset[str], *, trains: bool = True) -> dict[str, Any]:
-        """Return the feeds that are needed, as arrays or OrtValues.
+        """Return the feeds that are needed, as arrays or OrtValues; the others are checked too.
 
-        Args:
-            feeds: What the caller feeds.
-            needed: The inputs that this run reads; others are checked and left out.
-            trains: Whether the run is a step, which a batch of one example may be too small for.
-
-        Raises:
-            FeedError: A feed is missing or unknown, has another type or shape than declared, or
-                holds nothing, or numbers that the step cannot do anything useful with.
+        `trains` says whether the run is a step, which a batch of one example may be too small for.
         """
         for name in feeds:
             if name not in self.declared:
@@ -105,11 +98,7 @@ class Inputs:
         refuse_one(lengths, self._normalized)
 
     def refuse(self, tensors: Mapping[str, Any]) -> None:
-        """Refuse tensors in host memory with numbers that the step can do nothing useful with.
-
-        Raises:
-            FeedError: A class or a row does not exist.
-        """
+        """Refuse tensors in host memory with numbers that the step can do nothing useful with."""
         for name, tensor in tensors.items():
             ranges = self._ranges.get(name, ())
             if is_ort_value(tensor) and tensor.device_name() != HOST.kind:

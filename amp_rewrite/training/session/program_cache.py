@@ -53,18 +53,7 @@ class ProgramCache:
         emulate: bool,
         sharding: Sharding | None = None,
     ) -> None:
-        """Keep what programs are made from.
-
-        Args:
-            step: The step.
-            sets: See `CompiledProgram`.
-            options: SessionOptions; for OpenVINO the number of threads.
-            providers: Execution providers.
-            device: Where the states are.
-            target: Whose kernels run, or are emulated.
-            emulate: Round low-precision values as a device with such arithmetic does.
-            sharding: The session's part in training on several shards, or None.
-        """
+        """Keep what programs are made from; for OpenVINO `options` is a number of threads."""
         self._sharding = sharding
         self._step, self._sets = step, sets
         self._apart = is_openvino(providers)
@@ -88,20 +77,11 @@ class ProgramCache:
         averaged: bool = False,
         trains: bool = False,
     ) -> Program:
-        """Return the program that fetches values, and computes the next states if `updates`.
+        """Return the program that fetches values.
 
-        Args:
-            names: What to fetch.
-            updates: Whether it computes the next states.
-            applies: Whether gradients that it accumulates are applied; None leaves that to the
-                step.
-            averaged: Whether it reads the averages of variables in their place.
-            trains: Whether it computes what a step does, if it has no updates, or what inference
-                does.
-
-        Raises:
-            FetchError: A name is unknown.
-            RunError: ONNX Runtime cannot load the model.
+        It computes the next states if `updates`; else what a step computes if `trains`, or what
+        inference does. `applies` says whether gradients that it accumulates are applied; None
+        leaves that to the step. If `averaged`, it reads the averages of variables in their place.
         """
         key = updates, applies, averaged, trains, names
         if key not in self._known:
@@ -180,17 +160,7 @@ def _has_large_states(step: Step) -> bool:
 def inference_of(
     whole: ir.Model, info: StepInfo, fetches: Iterable[str]
 ) -> tuple[ir.Model, StepInfo]:
-    """Return the part of a step that computes `fetches` in inference mode.
-
-    The step has everything that can be fetched, and is not changed; `fetches` do not depend on
-    gradients.
-
-    Returns:
-        A model without updates, whose states have to be fed, and its description.
-
-    Raises:
-        FetchError: A name is unknown, or is that of a gradient or of what is computed from one.
-    """
+    """Return the part of a step that computes `fetches` in inference mode, and its description."""
     wanted = list(fetches)
     model = clone(whole)
     _check_forward(model, info, wanted)

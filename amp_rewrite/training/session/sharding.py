@@ -17,11 +17,7 @@ amp_rewrite.distributed is."""
 
 
 class ShardContext:
-    """Says how many shards a step that is being built inside its `with` block will run on.
-
-    Attributes:
-        size: Their number; None if it is known only when a session begins.
-    """
+    """The number of shards that a step built inside its `with` block runs on; None if any."""
 
     def __init__(self, size: int | None) -> None:
         """Keep the number."""
@@ -40,11 +36,7 @@ class ShardContext:
             self._token = None
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
-        """Return what a new session needs, or None if it runs on one shard.
-
-        Args:
-            explicit: The session was told to use this context.
-        """
+        """Return what a new session needs, or None if it runs on one shard."""
         del explicit
         return None
 
@@ -57,9 +49,6 @@ def sharding_of(shards: ShardContext | None, step: Step) -> Sharding | None:
     """Return a new session's part in training on several shards, or None if it runs on one.
 
     `shards` of None is the context around it, for a step that sums over shards.
-
-    Raises:
-        OptionError: `shards` is not a context.
     """
     if shards is not None:
         _check_context(shards)

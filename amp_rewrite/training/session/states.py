@@ -65,31 +65,17 @@ class States:
         self.current = 1 - self.current
 
     def read(self, name: str) -> Array:
-        """Return a copy of the present value of a state.
-
-        Raises:
-            OptionError: There is no such state.
-        """
+        """Return a copy of the present value of a state."""
         state = self._known(name)
         return to_array(self.sets[self.current][name], state.element)
 
     def read_all(self, *, other: bool = False) -> dict[str, Array]:
-        """Return a copy of every state, by name.
-
-        Args:
-            other: Return the other set: before `advance` what the last step wrote, and behind it
-                what it read.
-        """
+        """Return a copy of every state, by name; of the `other` set: what the last step read."""
         tensors = self.sets[1 - self.current if other else self.current]
         return {name: to_array(tensors[name], state.element) for name, state in self.info.items()}
 
     def write(self, name: str, value: Any) -> None:
-        """Replace the present value of a state.
-
-        Raises:
-            OptionError: There is no such state, the value is no tensor of numbers, or shape or kind
-                differ.
-        """
+        """Replace the present value of a state."""
         state = self._known(name)
         self._write(name, assigned(value, state.element.numpy(), state.shape, name))
 
@@ -131,11 +117,7 @@ class ClosedStates:
         self._known = dict(numbers)
 
     def read_state(self, name: str) -> Array:
-        """Return the last value of a state, or what was assigned since.
-
-        Raises:
-            RunError: It is not kept.
-        """
+        """Return the last value of a state, or what was assigned since."""
         if name not in self._known:
             raise RunError(
                 "the session that held the state is closed",
@@ -167,10 +149,7 @@ class WaitingGradients:
         """Return whether the next run applies gradients, and of how many batches an update is.
 
         None leaves the first to the step, which counts itself; shards have to know, for they sum
-        gradients only then.
-
-        Args:
-            now: Apply them though more batches were to come.
+        gradients only then. `now` applies them though more batches were to come.
         """
         if self._counter is None or not (now or self._shards):
             return None, self.steps

@@ -27,13 +27,7 @@ class SkipWatch:
     needed = _NEEDED
 
     def __init__(self, limit: int, floor: float, *, fixed: bool = False) -> None:
-        """Begin before the first step.
-
-        Args:
-            limit: How many skipped steps in a row at the floor are too many.
-            floor: The lowest loss scale.
-            fixed: Whether the loss scale never changes; it is always at its floor.
-        """
+        """Begin before the first step; a `fixed` loss scale is always at its floor."""
         self._limit, self._floor, self._fixed = limit, float(np.float32(floor)), fixed
         self._steps = 0
         self.reset()
@@ -46,15 +40,10 @@ class SkipWatch:
     def note(
         self, results: Mapping[str, Any], waiting: int, cause: Callable[[], str | None]
     ) -> None:
-        """Take note of what a step has returned.
-
-        Args:
-            results: What `needed` names, by name.
-            waiting: How many batches wait for an update: if any, nothing is decided yet.
-            cause: Says what is not finite in the step, in words.
+        """Take note of what a step has returned, unless batches wait for an update.
 
         Raises:
-            LossScaleError: Too many steps in a row were skipped at the floor.
+            LossScaleError: Too many steps in a row were skipped at the floor; `cause` says why.
         """
         self._steps += 1
         if waiting:
@@ -123,14 +112,7 @@ class Outcome:
     def add(
         self, results: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
     ) -> dict[str, Array]:
-        """Return what was asked for.
-
-        Args:
-            results: What `needed` names.
-            names: What was asked for.
-            waiting: How many batches wait for an update.
-            batches: Of how many batches an update is that the step has made.
-        """
+        """Return what was asked for, by name, of `results` for what `needed` names."""
         told: dict[str, Array] = {}
         if self._is_in(names):
             told[_OUTCOME] = np.array(self._text(results, waiting, batches))

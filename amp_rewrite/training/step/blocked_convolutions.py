@@ -52,9 +52,6 @@ def block_convolutions(model: ir.Model) -> None:
 
     Those of two spatial axes, in float32, in one group, with more than one tap and channels that
     fill blocks.
-
-    Args:
-        model: A step, or what it infers.
     """
     # operators: those that have kernels in blocks, or are such a one's transpose.
     convolutions = [

@@ -95,17 +95,7 @@ def build_step(
 def step_model(
     step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, Any] | None = None
 ) -> ir.Model:
-    """Return the model of `build_step` for a step that is there already.
-
-    Args:
-        step: What `whole_step` or `in_precision` returned; it is cut down, and of no use then.
-        fetches: Names of values to compute besides the loss.
-        targets: See `build_step`.
-
-    Raises:
-        FetchError: A name in `fetches` is unknown.
-        OptionError: `targets` are no such names.
-    """
+    """Return the model of `build_step` for a step that is there already."""
     told = {**(step.info.targets or {}), **checked_targets(targets)}
     info = replace(step.info, targets=told or None)
     checked = info.having("consecutive_skips") is not None

@@ -54,11 +54,8 @@ _CONFLICT = 1024
 def convolve_gradients(model: ir.Model, form: Form | None = None, b: Builder | None = None) -> None:
     """Compute gradients of weights by one Conv each where products of copies do it, in place.
 
-    Args:
-        model: A step whose types and shapes are known.
-        form: The form in place of the module's, given builder, x, g, sizes of w, and window; None
-            where it returns None.
-        b: What adds the nodes; the graph is left to its owner to sort.
+    Types and shapes are known. A `form` returns the gradient, or None, given builder, x, g, sizes
+    of w, and window. The owner of a builder `b` sorts the graph.
     """
     graph = model.graph
     by_source: dict[str, set[ir.Node]] = {}

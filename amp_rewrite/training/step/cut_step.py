@@ -54,25 +54,11 @@ def cut_step(
     updates: bool = True,
     defaults: bool = True,
 ) -> StepInfo:
-    """Leave the part of a step that computes `fetches` and the next state, in place.
+    """Leave the part of a step that computes `fetches` and the next state; describe it.
 
-    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states.
-    What a rewritten step computes in float16 or bfloat16 is fetched as float32, which numpy knows.
-
-    Args:
-        model: A step with everything that can be fetched.
-        info: Its description.
-        fetches: Names of values, or names that `info.fetches` knows.
-        updates: Compute the next state too.
-        defaults: Keep the initial state as defaults of the state inputs; without them the model is
-            small, and every state must be fed.
-
-    Returns:
-        The description of what is left, whose `fetches` are those asked for.
-
-    Raises:
-        FetchError: A name is unknown.
-        StepError: The graph lacks the next value of a state.
+    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states,
+    if `updates`. What a rewritten step computes in float16 or bfloat16 is fetched as float32, which
+    numpy knows. Without `defaults` the model is small, and every state must be fed.
     """
     names = list(dict.fromkeys(fetches))
     graph = model.graph
@@ -244,12 +230,8 @@ def stage_of(model: ir.Model, enters: Iterable[ir.Value], leaves: Sequence[ir.Va
 def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
     """Leave what one batch of an update computes, in place; what another one needs is unused then.
 
-    So shards sum no gradients before the last batch, for no If or Where asks for them.
-
-    Args:
-        model: A step with everything that can be fetched.
-        boundary: The value that tells whether a batch is the last one.
-        last: What it tells.
+    So shards sum no gradients before the last batch, for no If or Where asks for them. `boundary`
+    names the value that tells whether a batch is the last one.
     """
     graph = model.graph
     decided = {values_by_name(graph)[boundary]: last}

@@ -38,13 +38,10 @@ COUNTER = "random/counter"
 
 
 def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
-    """Replace every Dropout of the main graph that is in training mode.
+    """Replace every Dropout of the main graph that is in training mode; return its counter.
 
     `mask = hash(counter, node, position) >= ratio * 2^32 - 2^31`, and the output is
     `where(mask, data / (1 - ratio), 0)`. The counter begins at a number derived from `seed`.
-
-    Returns:
-        The state that counts the steps; nothing if no Dropout trains.
     """
     graph = model.graph
     dropouts = [node for node in graph if _trains(node)]

@@ -64,9 +64,6 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) 
 
     A value that users know by its own name, or that is not a result of a node, is copied.
     `make_input` has made the state an input.
-
-    Raises:
-        StepError: The update has another type than the state.
     """
     name = f"{state.name}:next"
     if state.value.dtype is not None and value.dtype not in (None, state.value.dtype):
@@ -133,26 +130,14 @@ class Step:
         defaults: bool = True,
         applies: bool | None = None,
     ) -> tuple[ir.Model, StepInfo]:
-        """Return the model that computes `fetches` and the next state, and its description.
-
-        Args:
-            fetches: Names of values.
-            updates: See `cut_step`.
-            defaults: See `cut_step`.
-            applies: Whether gradients that the step accumulates are applied; None leaves that
-                to the step; see `resolve_updates`.
-        """
+        """Return the model that computes `fetches`; see `cut_step` and `resolve_updates`."""
         model, info = clone(self.model), self.info
         if applies is not None and info.boundary is not None:
             resolve_updates(model, info.boundary, last=applies)
         return model, cut_step(model, info, fetches, updates=updates, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
-        """Return the initial value of every state.
-
-        Raises:
-            StepError: One is missing, or has another shape than the step says.
-        """
+        """Return the initial value of every state."""
         tensors: dict[str, ir.TensorProtocol] = {}
         for state in self.info.states:
             value = self.model.graph.initializers.get(state.name)
@@ -168,21 +153,12 @@ class Step:
         return tensors
 
     def original(self) -> ir.Model:
-        """Return a copy of the model that is trained, whose weights may be empty.
-
-        Raises:
-            StepError: The step does not hold it.
-        """
+        """Return a copy of the model that is trained, whose weights may be empty."""
         return forward_of(self.model) if self.training is None else self.training.forward()
 
 
 def read_step(source: Source) -> Step:
-    """Return the step in a file or a model that `build_step` made.
-
-    Raises:
-        LoadError: It is no ONNX model.
-        StepError: It is a model, but no step.
-    """
+    """Return the step in a file or a model that `build_step` made."""
     where = source if isinstance(source, str | os.PathLike) else None
     model = load(source)
     undefine(model)
@@ -191,12 +167,7 @@ def read_step(source: Source) -> Step:
 
 
 def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
-    """Return a step with everything that can be fetched.
-
-    Raises:
-        StepError: It is no TrainOp, or an update does not fit its state.
-        OptionError: The seed is not an integer.
-    """
+    """Return a step with everything that can be fetched."""
     check_train_op(train_op)
     seed = seed_number(seed)
     training = train_op.graph

@@ -30,13 +30,9 @@ _NAMED = (LOGITS, PREDICTIONS, LABELS)
 
 
 def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) -> None:
-    """Store the structure of `forward` in a step, without the weights that are states of it.
+    """Store the structure of `forward` in a step, without the weights that are `states` of it.
 
-    Args:
-        model: The step; its metadata are changed.
-        forward: A copy of the model as it was before training nodes were added; its weights are
-            emptied.
-        states: Names of the state tensors of the step.
+    The metadata of the step change, and the weights of `forward` are emptied.
     """
     for name, value in forward.graph.initializers.items():
         tensor = value.const_value
@@ -118,9 +114,6 @@ def fetch_names(
     """Return the names of what a session is to fetch, each once.
 
     None is what is fetched without being asked for; without `updates` only the forward pass runs.
-
-    Raises:
-        FetchError: They are no names, or there are none and no state to update either.
     """
     if fetches is None:
         wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
