@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
@@ -33,7 +32,6 @@ from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScal
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import values_by_name
-from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import Step
@@ -94,7 +92,6 @@ def inject_loss_scaling(
         OptionError: `conditional` or `precision` is unknown, or something else than names is given.
         DataError: An initial value is not an array of numbers.
         StepError: The step has been rewritten to another precision.
-        UnloadableError: The target is cpu-arm64, which lacks a kernel for a node of the step.
     """
     scale, mode = get(loss_scale), check_mode(conditional)
     precision = arguments.text("precision", precision, what="the name of a type")
@@ -119,8 +116,6 @@ def inject_loss_scaling(
     wanted = info.precision if precision == FLOAT32.name else precision
     rewritten = in_precision(Step(copied, info), wanted, options).model
     spell_out_batch_norms(rewritten)
-    if options is not None:
-        refuse_unloadable(rewritten, targets.find(options.target or targets.DEFAULT))
     return rewritten
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.grad.builder.known import dims
 from amp_rewrite.grad.prepare import record_types
-from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.runtimes.engines import give_back, open_session
-from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.ort_values import empty, shared_array, to_ort_value
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.ort_values import shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
@@ -93,18 +91,6 @@ class _OpenVinoStage(CompiledProgram):
 
     failure = "OpenVINO cannot run the step on these feeds"
 
-    def __init__(self, stage: Stage, *args: Any, given: Mapping[str, Any], **options: Any) -> None:
-        """Load a stage; every run finds `given` values that enter it in these OrtValues."""
-        self._given = given
-        enters = tuple(name for name in stage.enters if name not in given)
-        super().__init__(Stage(stage.model, enters, stage.leaves), *args, **options)
-
-    def _bind(self, states: StateTensors, following: StateTensors) -> Any:
-        binding = super()._bind(states, following)
-        for name, value in self._given.items():
-            binding.read(name, self._bound(value))
-        return binding
-
     def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
         return open_session(model, providers=providers, threads=options, what=WHAT)
 
@@ -152,60 +138,27 @@ class OpenVinoStages(Program):
             move_blocks(model)
             separate_factors(model)
         before, tensors, after = number_stages(model, info.names)
-        elsewhere = {*targets, *(state.output for state in info.states)}
-        bound = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)
         self._stages: list[CompiledProgram] = []
         for part in (before, tensors, after):
             if part is None:
                 continue
-            whole = _entered(part, stage.enters)
+            inputs = {value.name for value in part.model.graph.inputs}
+            outer = (name for name in stage.enters if name in inputs)
+            whole = Stage(part.model, (*part.enters, *outer), part.leaves)
             own = {name: value for name, value in targets.items() if name in part.leaves}
             shared: dict[str, Any] = {"device": device, "updates": updates}
             if part is tensors:
-                loaded = _OpenVinoStage(
-                    whole,
-                    info,
-                    sets,
-                    own,
-                    given=bound,
-                    providers=providers,
-                    options=options,
-                    **shared,
-                )
+                shared |= {"providers": providers, "options": options}
+                loaded = _OpenVinoStage(whole, info, sets, own, **shared)
             else:
-                one = session_options(threads=1)
-                own = {**bound, **own} if part is before else own
-                loaded = CompiledProgram(
-                    whole, info, sets, own, providers=[CPU], options=one, **shared
-                )
+                shared |= {"providers": [CPU], "options": session_options(threads=1)}
+                loaded = CompiledProgram(whole, info, sets, own, **shared)
             self._stages.append(loaded)
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """See `Program`."""
         for stage in self._stages:
             stage.compute(current, feeds, values)
-
-
-def _numbers(before: Stage, tensors: Stage, elsewhere: Collection[str]) -> dict[str, Any]:
-    """Return an OrtValue for each number that one stage hands on to the other, to be bound once.
-
-    Binding eight numbers anew in every step takes some 0.2 ms of the 4 of a small network's. What
-    is `elsewhere` is written to memory of its own.
-    """
-    numbers: dict[str, Any] = {}
-    for value in before.model.graph.outputs:
-        name, lengths = str(value.name), static(dims(value))
-        if lengths is None or value.dtype is None:
-            continue
-        if name in tensors.enters and name not in elsewhere:
-            numbers[name] = empty(lengths, value.dtype, HOST)
-    return numbers
-
-
-def _entered(part: Stage, outer: Sequence[str]) -> Stage:
-    """Return a part of a stage that names what enters the stage from outside, too."""
-    inputs = {value.name for value in part.model.graph.inputs}
-    return Stage(part.model, (*part.enters, *(n for n in outer if n in inputs)), part.leaves)
 
 
 class OpenVinoProgram(Program):

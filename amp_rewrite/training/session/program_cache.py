@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,6 @@ from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
@@ -33,9 +31,6 @@ from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
-
-_LARGE = 2**18
-"""Elements of a large state: 1 MiB of float32."""
 
 
 class ProgramCache:
@@ -136,25 +131,6 @@ class ProgramCache:
     def clear(self) -> None:
         """Release the runtime's sessions."""
         self._known.clear()
-
-
-def default_options(threads: int, step: Step, device: Device) -> Any:
-    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime."""
-    patterns = not (device.is_host and _has_large_states(step))
-    return session_options(threads=threads, memory_patterns=patterns)
-
-
-def _has_large_states(step: Step) -> bool:
-    """Return whether a step changes a large tensor.
-
-    With memory patterns ONNX Runtime reserves one block of memory for what the graph computes and
-    one more for what an If computes, beside what the first run took before there was a pattern:
-    half of the memory of all gradients and activations again. Without them an update uses that of
-    activations that are no longer needed: for a state of 3 MB that an If changes the step touches
-    30 MB instead of 35, which is the difference between fitting into a cache and not, and takes
-    6 % less time. Small networks pay 3 % for the allocations.
-    """
-    return any(math.prod(state.shape) >= _LARGE for state in step.info.states)
 
 
 def inference_of(

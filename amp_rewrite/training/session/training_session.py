@@ -18,7 +18,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.rewriting.plan.options import Changes, changed
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
-from amp_rewrite.runtimes.ort.sessions import check_options
+from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
@@ -47,7 +47,7 @@ from amp_rewrite.training.session.partial_restore import (
     fitting,
     state_tensors,
 )
-from amp_rewrite.training.session.program_cache import ProgramCache, default_options
+from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
@@ -162,7 +162,7 @@ class TrainingSession(Inspection):
         if on_openvino:
             options = threads
         elif options is None:
-            options = default_options(threads, self._step, self._device)
+            options = session_options(threads=threads)
         else:
             check_options(options)
         self._programs = ProgramCache(
