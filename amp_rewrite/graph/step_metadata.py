@@ -71,7 +71,7 @@ _DESCRIPTION: dict[str, Check] = {
     "fetches": _NAMES,
     "precision": one_of(*_PRECISIONS),
     "targets": or_null(_TARGETS),
-    **dict.fromkeys(("gradients", "gradient_rows", "averages"), or_null(_NAMES)),
+    **dict.fromkeys(("gradients", "averages"), or_null(_NAMES)),
     **dict.fromkeys(("loss", "seed", "boundary"), or_null(TEXT)),
     "loss_scale": or_null(_LOSS_SCALE),
     "accumulate": whole(1),

@@ -237,7 +237,6 @@ class TrainingGraph:
         self.loss: GraphValue | None = None
         self.seeds: list[ir.Value] = []
         self.gradients: dict[str, ir.Value] = {}
-        self.gradient_rows: dict[str, ir.Value] = {}
         self._weights = set(model.graph.initializers.values())
         self._by_value: dict[ir.Value, State] = {}
         self._scopes: dict[tuple[str, Part], Builder] = {}

@@ -1,4 +1,4 @@
-"""Read and change the states of a session between steps, and look into one: gradients, faults."""
+"""Read and change the states of a session between steps, and diagnose one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import AmpError, OptionError, RunError, StepError
+from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
@@ -27,9 +27,6 @@ _WHOLE = ("global_step", *SCALE_ROLES[1:])
 
 _SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
 """Roles of states that are numbers which users may want to change."""
-
-
-_SCALE = "loss_scale"
 
 
 class Inspection:
@@ -150,44 +147,6 @@ class Inspection:
             )
         return state
 
-    def gradients(self, feeds: Feeds) -> dict[str, Array]:
-        """Compute the gradients of a batch, and update nothing.
-
-        They are those of the backward pass, divided by the loss scale: before they are clipped,
-        accumulated, or summed over shards, of which each has its own.
-
-        Args:
-            feeds: As for `run`.
-
-        Returns:
-            Variable -> the gradient of the loss, in the variable's shape.
-
-        Raises:
-            FeedError: As for `run`.
-            OptionError: The step has several backward passes, or is not known to have one.
-            StepError: It says of other values that they are a gradient.
-            RunError: As for `run`.
-        """
-        self.check_open()
-        info = self.info
-        if not info.gradients:
-            raise OptionError(
-                "the step does not say which values are its gradients",
-                found="several backward passes, or none",
-                remedy="fetch the values by their names, with run",
-            )
-        rows = info.gradient_rows or {}
-        scale = (_SCALE,) if _SCALE in info.fetches else ()
-        names = tuple(dict.fromkeys((*info.gradients.values(), *rows.values(), *scale)))
-        program = self._programs.get(names, updates=False, trains=True)
-        fed = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
-        results = program.run(self._states.current, fed)
-        factor = np.float32(results[_SCALE]) if scale else np.float32(1)
-        gradients = {variable: results[name] / factor for variable, name in info.gradients.items()}
-        for variable, name in rows.items():
-            gradients[variable] = self._dense(variable, gradients[variable], results[name])
-        return gradients
-
     def diagnose(self, feeds: Feeds, *, last: bool = False) -> Diagnosis:
         """Run a batch once more, on the CPU, and say what is wrong with it; no state changes.
 
@@ -226,20 +185,3 @@ class Inspection:
         except AmpError:  # the error that it is a part of says more
             return None
         return None if diagnosis.finite else diagnosis.text()
-
-    def _dense(self, variable: str, values: Array, rows: Array) -> Array:
-        """Return the gradient of a table of which a batch has read some rows."""
-        table = self._step.model.graph.initializers[variable]
-        assert table.shape is not None, "a variable has a value, and so a shape"
-        dense = np.zeros(table.shape.numpy(), values.dtype)
-        try:
-            np.add.at(dense, rows, values)
-        except (IndexError, ValueError) as error:
-            raise StepError(
-                "the step names other values than a gradient and its rows",
-                where=variable,
-                found=error,
-                expected=f"rows of {list(dense.shape)}, and their numbers",
-                remedy="build the step again",
-            ) from error
-        return dense

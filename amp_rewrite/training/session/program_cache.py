@@ -70,26 +70,22 @@ class ProgramCache:
         updates: bool,
         applies: bool | None = None,
         averaged: bool = False,
-        trains: bool = False,
     ) -> Program:
         """Return the program that fetches values.
 
-        It computes the next states if `updates`; else what a step computes if `trains`, or what
-        inference does. `applies` says whether gradients that it accumulates are applied; None
-        leaves that to the step. If `averaged`, it reads the averages of variables in their place.
+        It computes the next states if `updates`, else what inference does. `applies` says whether
+        gradients that it accumulates are applied; None leaves that to the step. If `averaged`, it
+        reads the averages of variables in their place.
         """
-        key = updates, applies, averaged, trains, names
+        key = updates, applies, averaged, names
         if key not in self._known:
             step = self._step
             if updates:
                 model, info = self._cut(names, applies=applies)
-            elif trains:
-                model, info = step.cut(names, updates=False, defaults=False)
-                resolve(model)
             else:
                 model, info = inference_of(step.model, step.info, names)
                 resolve(model)
-            if self._lowers or trains:  # ONNX Runtime's kernel for a CPU writes over statistics
+            if self._lowers:
                 spell_out_batch_norms(model)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)

@@ -154,19 +154,20 @@ def remove_unused(graph: ir.Graph) -> None:
 def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
     """Merge equal nodes; return the names that seed, boundary and gradients have then."""
     graph, values = model.graph, values_by_name(model.graph)
-    maps = {key: getattr(info, key) for key in ("gradients", "gradient_rows")}
-    named = {info.seed, info.boundary}.union(*(names.values() for names in maps.values() if names))
+    gradients = info.gradients or {}
+    named = {info.seed, info.boundary, *gradients.values()}
     followed = [name for name in values if name in named]
     probe = ir.node("Probe", [values[name] for name in followed])  # sees what becomes of them
     graph.append(probe)
     CommonSubexpressionEliminationPass()(model)
     now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
     graph.remove(probe, safe=True)
-    renamed: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
-    for key, names in maps.items():  # rows have gone with their gradient, or stay with it
-        kept = {k: now[v] for k, v in (names or {}).items() if v in now}
-        renamed[key] = None if names is None else kept
-    return renamed
+    kept = {variable: now[name] for variable, name in gradients.items() if name in now}
+    return {
+        "seed": now.get(str(info.seed)),
+        "boundary": now.get(str(info.boundary)),
+        "gradients": None if info.gradients is None else kept,
+    }
 
 
 def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:

@@ -91,7 +91,6 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     values = values_by_name(graph)
     ends = [state.output for state in step.info.states]
     ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
-    ends += (step.info.gradient_rows or {}).values()
     end_values = [values[name] for name in dict.fromkeys(ends) if name in values]
     computed = [v for v in end_values if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())

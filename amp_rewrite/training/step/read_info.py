@@ -25,7 +25,7 @@ _SCALARS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "g
 
 def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
     """Refuse a description that does not fit its graph."""
-    for find in (_inputs, _outputs, _values, _types, _scalars, _rows, _averages):
+    for find in (_inputs, _outputs, _values, _types, _scalars, _averages):
         for misfit in find(info, graph):
             raise StepError(
                 f"the metadata {STEP_KEY!r} of the model do not fit its graph: {misfit.key}",
@@ -90,16 +90,9 @@ def _named(info: StepInfo) -> Iterator[tuple[str, str]]:
         name: str | None = getattr(info, key)
         if name is not None:
             yield key, name
-    for key in ("fetches", "gradients", "gradient_rows"):
+    for key in ("fetches", "gradients"):
         names: Mapping[str, str] | None = getattr(info, key)
         yield from ((f"{key}.{name}", value) for name, value in (names or {}).items())
-
-
-def _rows(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find rows of gradients that there are not, and of what is no tensor of the graph."""
-    for name in info.gradient_rows or {}:
-        if name not in (info.gradients or {}) or name not in graph.initializers:
-            yield Misfit("gradient_rows", repr(name), "the name of a variable that has a gradient")
 
 
 def _averages(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:

@@ -232,7 +232,6 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         targets=None if train_op.loss is None else targets_of(train_op.loss.value),
         seed=str(training.seeds[0].name) if once else None,
         gradients=_names(training.gradients) if once else None,
-        gradient_rows=_names(training.gradient_rows) or None if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
         accumulate=1 if accumulated is None else accumulated.steps,
         boundary=None if accumulated is None else str(accumulated.boundary.name),

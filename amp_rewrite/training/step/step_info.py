@@ -64,8 +64,6 @@ class StepInfo:
             of a weighted mean; "ignore_index" is a number.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
-        gradient_rows: Variable -> the value that says which of its rows that gradient holds, where
-            it does not hold all; None if it does.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
         loss_scale: The configuration of the loss scale, or None.
         accumulate: How many batches make one update.
@@ -85,7 +83,6 @@ class StepInfo:
     accumulate: int = 1
     boundary: str | None = None
     averages: dict[str, str] | None = None
-    gradient_rows: dict[str, str] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

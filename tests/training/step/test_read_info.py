@@ -70,7 +70,6 @@ def use(proto: onnx.ModelProto) -> None:
         for act in (
             lambda: [session.run(BATCH) for _ in range(2)],
             lambda: session.evaluate(BATCH, averaged=True),
-            lambda: session.gradients(BATCH),
             lambda: session.export(averaged=True),
         ):
             with suppress(FetchError, OptionError, StepError):
@@ -138,7 +137,7 @@ def test_every_key_of_every_other_kind_is_refused_when_it_is_read_or_does_no_har
         use(proto)
 
 
-READ = {"averages", "gradients", "gradient_rows", "boundary"}
+READ = {"averages", "gradients", "boundary"}
 """Keys that may be missing, and are read after a step."""
 
 
@@ -158,10 +157,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "averages of another shape": (
         lambda c: c["averages"].update(table="global_step"),
         r"averages\.table; found 'global_step'; expected a state of the shape \[5, 4\]",
-    ),
-    "rows of what has no gradient": (
-        lambda c: c["gradient_rows"].update(t="i"),
-        r"gradient_rows; found 't'; expected the name of a variable that has a gradient",
     ),
     "a gradient that is not computed": (
         lambda c: c["gradients"].update(table="no"),
@@ -195,10 +190,3 @@ def test_the_error_names_the_key_what_was_found_and_what_was_expected(case: str)
     change, message = CHANGES[case]
     with pytest.raises(StepError, match=message):
         read_step(described(change))
-
-
-def test_rows_that_are_numbers_of_something_else_are_refused_when_they_are_read() -> None:
-    proto = described(lambda c: c["gradient_rows"].update(table="y"))
-    message = "table: the step names other values than a gradient"
-    with TrainingSession(proto) as session, pytest.raises(StepError, match=message):
-        session.gradients(BATCH)
