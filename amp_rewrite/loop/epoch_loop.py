@@ -113,16 +113,13 @@ def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: 
     steps = data.steps(plan.batch, drop_last=session.fixed_batch)
     check_begin(progress, steps, plan.checkpoint)
     if data.size is not None:
-        last = 0 if session.fixed_batch else data.size % plan.batch
-        _check_examples(session, data, {min(plan.batch, data.size), last} - {0})
+        _check_examples(session, data)
 
 
-def _check_examples(
-    session: TrainingSession, data: Examples, sizes: set[int] | frozenset[int] = frozenset()
-) -> None:
-    """Find examples in memory, and sizes of batches, that a step would refuse."""
+def _check_examples(session: TrainingSession, data: Examples) -> None:
+    """Find examples in memory that a step would refuse."""
     try:
-        session.check_examples(data.arrays or {}, sizes)
+        session.check_examples(data.arrays or {})
     except FeedError as error:
         where = " ".join(str(w) for w in (data.where, error.where) if w is not None) or None
         raise placed(error, where, DataError) from error

@@ -296,7 +296,7 @@ TRAIN: dict[str, Callable[[], Call]] = {
     "run": lambda: (session().run, {"feeds": FEEDS}),
     "one feed": lambda: (lambda x: session().run({"x": x}), FEEDS),
     "session.evaluate": lambda: (session().evaluate, {"feeds": FEEDS}),
-    "check_examples": lambda: (session().check_examples, {"arrays": FEEDS, "batches": [2]}),
+    "check_examples": lambda: (session().check_examples, {"arrays": FEEDS}),
     "load_state_dict": lambda: ((made := session()).load_state_dict, {"tensors": made.state_dict()}),
     "run early": lambda: (session().run, {"feeds": FEEDS, "apply": True}),
     "agree": lambda: (session().agree, {"text": "told"}),

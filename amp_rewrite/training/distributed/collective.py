@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
+
+from amp_rewrite.errors import ShardError
 
 Array = np.ndarray[Any, Any]
 
@@ -67,3 +70,20 @@ def gather_text(group: Collective, text: str) -> list[str]:
     """Return the texts of all shards."""
     parts = group.gather(np.frombuffer(text.encode(errors=_LENIENT), np.uint8))
     return [part.tobytes().decode(errors=_LENIENT) for part in parts]
+
+
+def compare(group: Collective, what: str, text: str) -> None:
+    """Check that all shards, which must all call this, give the same text; name a line of it."""
+    texts = gather_text(group, text)
+    other = next((i for i, found in enumerate(texts) if found != texts[0]), None)
+    if other is None:
+        return
+    lines = zip_longest(*(texts[i].splitlines() for i in (0, other)), fillvalue="nothing")
+    expected, found = next(pair for pair in lines if pair[0] != pair[1])
+    raise ShardError(
+        f"the shards differ in {what}",
+        where=f"shard {other}",
+        found=found,
+        expected=f"{expected}, as on shard 0",
+        remedy="start all shards with the same program, files and options",
+    )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
+from amp_rewrite.errors import AmpError, CheckpointError, FetchError
 from amp_rewrite.graph.traverse import ancestors
-from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
+from amp_rewrite.training.distributed.collective import Array, Collective, compare, gather_text
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective, resolve
@@ -36,11 +35,9 @@ class SessionSharding:
         always: Values that every run computes, fetched or not: sums that all shards have to make.
     """
 
-    def __init__(
-        self, world: Collective, collectives: dict[Groups, Collective], *, explicit: bool
-    ) -> None:
-        """Begin before the step is known; an `explicit` use needs a step that sums over shards."""
-        self._world, self._groups, self._explicit = world, collectives, explicit
+    def __init__(self, world: Collective, collectives: dict[Groups, Collective]) -> None:
+        """Begin before the step is known; engines have few groups, so that sessions share them."""
+        self._world, self._groups = world, collectives
         collectives[()] = world
         self._halfway = Halfway()
         self._sums: set[str] = set()
@@ -51,11 +48,6 @@ class SessionSharding:
     def prepare(self, step: Step) -> None:
         """Put the numbers of this shard into its step, in place."""
         sums = [node for node in step.model.graph if is_collective(node)]
-        if not sums and self._explicit and self._world.size > 1:
-            raise ShardError(
-                "the step sums nothing over shards, which would train apart from each other",
-                remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
-            )
         _compare_steps(self._world, step)
         for groups in sorted({groups_of(node) for node in sums}):
             check_permutation(groups, self._world.size)
@@ -105,7 +97,8 @@ class SessionSharding:
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
         """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
-        self._meet("restore")
+        self._halfway.check()
+        compare(self._world, "their calls", "restore")
         tensors: dict[str, Array] = {}
         note: dict[str, Any] = {}
         failure: AmpError | None = None
@@ -128,19 +121,6 @@ class SessionSharding:
             tensors[name] = array.reshape(shape)
         return Checkpoint(tensors, note["progress"])
 
-    def _meet(self, what: str) -> None:
-        """Wait until all shards are about to do the same; shard 0 would not wait for any else."""
-        self._halfway.check()
-        texts = gather_text(self._world, what)
-        if any(text != what for text in texts):
-            raise ShardError(
-                "the shards do different things",
-                where=f"shard {self._world.rank} of {self._world.size}",
-                found=", ".join(map(repr, texts)),
-                expected=f"{what!r} on all shards",
-                remedy="make the same calls of run and restore on all shards",
-            )
-
 
 def _cores() -> int:
     """Return how many cores this process may use."""
@@ -154,57 +134,25 @@ def _compare_steps(world: Collective, step: Step) -> None:
 
     The initial values of states may differ: those of shard 0 are taken.
     """
+    inputs = {str(v.name): v for v in step.model.graph.inputs}
+    constants = {k: v.const_value for k, v in step.model.graph.initializers.items()}
     parts = {
-        "a state tensor": _states(step),
-        "an input": _inputs(step),
-        "a node": [_node(node) for node in step.model.graph],
-        "a constant": list(_constants(step)),
+        "states": [f"{s.name} {s.dtype} {list(s.shape)} {s.role}" for s in step.info.states],
+        "inputs": [f"{n} {inputs[n].dtype} {inputs[n].shape}" for n in step.info.inputs],
+        "nodes": [f"{node.op_type} {_digest(_bytes(node))}" for node in step.model.graph],
+        "constants": [
+            f"{name} {tensor.dtype} {tensor.shape} {_digest(tensor.tobytes())}"
+            for name, tensor in sorted(constants.items())
+            if name not in step.info.names and tensor is not None
+        ],
     }
-    text = json.dumps(parts)
-    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-    digests = [d.tobytes() for d in world.gather(np.frombuffer(digest, np.uint8))]
-    other = next((i for i, found in enumerate(digests) if found != digests[0]), None)
-    if other is None:
-        return
-    texts = gather_text(world, text)
-    first, second = json.loads(texts[0]), json.loads(texts[other])
-    what, expected, found = next(
-        (what, *pair)
-        for what in parts
-        for pair in zip_longest(first[what], second[what], fillvalue="nothing")
-        if pair[0] != pair[1]
-    )
-    raise ShardError(
-        f"the shards run different steps: {what} differs",
-        where=f"shard {other}",
-        found=found,
-        expected=f"{expected}, as on shard 0",
-        remedy="start all shards with the same program, files and options",
-    )
+    for what, lines in parts.items():
+        compare(world, f"the {what} of their steps", "\n".join(lines))
 
 
-def _states(step: Step) -> list[str]:
-    return [f"{s.name} {s.dtype} {list(s.shape)} {s.role}" for s in step.info.states]
+def _bytes(node: ir.Node) -> bytes:
+    return ir.serde.serialize_node(node).SerializeToString(deterministic=True)
 
 
-def _inputs(step: Step) -> list[str]:
-    values = {v.name: v for v in step.model.graph.inputs}
-    return [f"{name} {values[name].dtype} {values[name].shape}" for name in step.info.inputs]
-
-
-def _node(node: ir.Node) -> str:
-    names = [
-        [v.name if v is not None else "" for v in side] for side in (node.inputs, node.outputs)
-    ]
-    content = ir.serde.serialize_node(node).SerializeToString(deterministic=True)
-    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-    return f"{node.op_type} {names[0]} -> {names[1]} {digest}"
-
-
-def _constants(step: Step) -> Iterator[str]:
-    states = set(step.info.names)
-    for name, value in sorted(step.model.graph.initializers.items()):
-        tensor = value.const_value
-        if name not in states and tensor is not None:
-            content = hashlib.blake2b(tensor.tobytes(), digest_size=8).hexdigest()
-            yield f"{name} {tensor.dtype} {tensor.shape} {content}"
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

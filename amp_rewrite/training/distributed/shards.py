@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError, DataError, ShardError
+from amp_rewrite.errors import AmpError, DataError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
 from amp_rewrite.training.distributed import mpi_engine
-from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
+from amp_rewrite.training.distributed.collective import Array, Collective, compare
 from amp_rewrite.training.distributed.session_sharding import SessionSharding
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.session.sharding import ShardContext, Sharding
@@ -90,20 +90,11 @@ class Shards(ShardContext):
             OptionError: It is not a string.
         """
         arguments.text("text", text, what="what the shards are to agree on")
-        first, *others = texts = gather_text(self.collective, text)
-        other = next((t for t in others if t != first), None)
-        if other is not None:
-            raise ShardError(
-                f"the shards differ in {what}",
-                where=f"shard {texts.index(other)}",
-                found=other,
-                expected=f"{first}, as on shard 0",
-                remedy="start all shards with the same program, files and options",
-            )
+        compare(self.collective, what, text)
 
-    def sharding(self, *, explicit: bool) -> Sharding | None:
+    def sharding(self) -> Sharding | None:
         """See `ShardContext`."""
-        return SessionSharding(self.collective, self._groups, explicit=explicit)
+        return SessionSharding(self.collective, self._groups)
 
     def close(self) -> None:
         """Release the engine; all shards must call it."""

@@ -15,11 +15,9 @@ from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
 from amp_rewrite.training.session.input_checks import (
-    batches_normalized,
     check_range,
     index_ranges,
     on_host,
-    refuse_one,
 )
 
 Feeds = Mapping[str, Any]
@@ -50,26 +48,20 @@ class Inputs:
         self._defaults = {name for name in names if name in graph.initializers}
         whole = {n: v for n, v in self.declared.items() if v.dtype and v.dtype.is_integer()}
         self._ranges = {name: tuple(index_ranges(value)) for name, value in whole.items()}
-        firsts = self.batch_lengths(0)
-        lone = dict(batches_normalized(graph))
-        self._normalized = {length: where for length, where in lone.items() if length in firsts}
 
     @property
     def fixed_batch(self) -> bool:
         """Whether the first axis of an input has a fixed length."""
-        shapes = [value.shape for value in self.declared.values()]
-        return any(shape and isinstance(shape[0], int) for shape in shapes)
+        return any(isinstance(first, int) for first in self._firsts.values())
 
-    def batch_lengths(self, size: int) -> dict[str, int]:
-        """Return the lengths that a batch has by their names, in a batch of some examples."""
-        firsts = [(symbolic_dims(value) or (None,))[0] for value in self.declared.values()]
-        return {length: size for length in firsts if isinstance(length, str)}
+    @property
+    def _firsts(self) -> dict[str, int | str | None]:
+        """Name -> the length of the first axis, of inputs that have one."""
+        lengths = {name: symbolic_dims(value) for name, value in self.declared.items()}
+        return {name: shape[0] for name, shape in lengths.items() if shape}
 
-    def check(self, feeds: Feeds, needed: frozenset[str], *, trains: bool = True) -> dict[str, Any]:
-        """Return the feeds that are needed, as arrays or OrtValues; the others are checked too.
-
-        `trains` says whether the run is a step, which a batch of one example may be too small for.
-        """
+    def check(self, feeds: Feeds, needed: frozenset[str]) -> dict[str, Any]:
+        """Return the feeds that are needed, as arrays or OrtValues; the others are checked too."""
         for name in feeds:
             if name not in self.declared:
                 raise self._unknown(name)
@@ -88,14 +80,8 @@ class Inputs:
             if name in needed:
                 fed[name] = tensor
         self._check_filled(fed)
-        if trains:
-            self.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
         self.refuse(fed)
         return fed
-
-    def refuse_one(self, lengths: Mapping[str, int]) -> None:
-        """Refuse a batch of one example, given lengths by their names, which is too small."""
-        refuse_one(lengths, self._normalized)
 
     def refuse(self, tensors: Mapping[str, Any]) -> None:
         """Refuse tensors in host memory with numbers that the step can do nothing useful with."""
@@ -109,7 +95,8 @@ class Inputs:
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""
-        batches = {name: feed_shape(fed[name]) for name in fed if self._has_open_batch(name)}
+        open_ends = [name for name, length in self._firsts.items() if not isinstance(length, int)]
+        batches = {name: feed_shape(fed[name]) for name in open_ends if name in fed}
         if batches and all(shape[0] == 0 for shape in batches.values()):
             raise FeedError(
                 "the feeds hold no examples",
@@ -117,11 +104,6 @@ class Inputs:
                 expected="at least one",
                 remedy="leave the empty batch out",
             )
-
-    def _has_open_batch(self, name: str) -> bool:
-        """Return whether the first axis of an input has no fixed length."""
-        shape = self.declared[name].shape
-        return shape is not None and len(shape) > 0 and not isinstance(shape[0], int)
 
     def _unknown(self, name: str) -> FeedError:
         close = get_close_matches(str(name), self.declared, n=1)

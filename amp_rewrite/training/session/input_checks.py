@@ -1,4 +1,4 @@
-"""Checks of what is fed: classes, rows and lone examples that a step can do nothing with, NaN."""
+"""Checks of numbers that are fed: classes and rows that do not exist, and NaN."""
 
 from __future__ import annotations
 
@@ -11,25 +11,18 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError
-from amp_rewrite.grad.builder.known import dims, symbolic_dims
+from amp_rewrite.grad.builder.known import dims
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
 
-_TRAINS = "training_mode"
-
 
 @dataclass(frozen=True)
 class IndexRange:
-    """The integers that an operator takes.
+    """The integers that an operator takes: from low to below high, which None leaves open.
 
-    Attributes:
-        low: The lowest one.
-        high: The lowest one that is too high; None if it is not known.
-        ignored: One that is none of them and still allowed, or None.
-        what: What they number: "class" or "row".
-        where: The operator.
-        averages: Whether the result is a mean over those that are not ignored.
+    `ignored` is allowed besides. They number a `what`: a class or a row. The result `averages` over
+    those that are not ignored, or it does not.
     """
 
     low: int
@@ -81,46 +74,16 @@ def _rows(node: ir.Node) -> Iterator[IndexRange]:
         yield IndexRange(-length, length, None, "row", place(node))
 
 
-def batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
-    """Yield the length of the batch, and the node, of what normalizes over the batch alone."""
-    for node in graph:
-        if node.op_type != "BatchNormalization" or not node.attributes.get_int(_TRAINS, 0):
-            continue
-        lengths = None if node.inputs[0] is None else symbolic_dims(node.inputs[0])
-        if lengths and isinstance(lengths[0], str) and all(n == 1 for n in lengths[2:]):
-            yield lengths[0], place(node)
-
-
 Array = np.ndarray[Any, Any]
-
-
-def refuse_one(lengths: Mapping[str, int], normalized: Mapping[str, str]) -> None:
-    """Refuse a batch of one example where the step normalizes over the batch alone."""
-    for symbol, where in normalized.items():
-        if lengths.get(symbol) == 1:
-            raise FeedError(
-                "a batch of one example cannot train a batch normalization: one number in each "
-                "channel is its own mean, and its gradient is zero",
-                where=where,
-                found=f"{symbol} = 1",
-                expected="at least 2 examples in a batch",
-                remedy="choose another size of batches, or leave the last one out",
-            )
 
 
 def non_finite(tensors: Mapping[str, Any]) -> dict[str, int]:
     """Return input -> how many of its numbers are not finite, where there are any."""
-    arrays = {name: on_host(tensor) for name, tensor in tensors.items()}
-    counts = {
-        name: int((~np.isfinite(array)).sum())
-        for name, array in arrays.items()
-        if _is_floating(array)
-    }
+    counts: dict[str, int] = {}
+    for name, array in ((name, on_host(tensor)) for name, tensor in tensors.items()):
+        if array.dtype.kind == "f" or array.dtype == BFLOAT16.ir.numpy():
+            counts[name] = int((~np.isfinite(array)).sum())
     return {name: count for name, count in counts.items() if count}
-
-
-def _is_floating(array: Array) -> bool:
-    return array.dtype.kind == "f" or array.dtype == BFLOAT16.ir.numpy()
 
 
 def on_host(fed: Any) -> Array:
@@ -149,17 +112,12 @@ def check_range(name: str, array: Array, limits: IndexRange) -> None:
     top = "" if limits.high is None else f" to {limits.high - 1}"
     other = "" if limits.ignored is None else f", or {limits.ignored}"
     remedy = "number the classes from 0, or let the loss ignore this number by ignore_index"
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place_of_first = f" at {list(index)}" if index else ""
     raise FeedError(
         f"the feed {name!r} holds a {limits.what} that does not exist",
         where=limits.where,
-        found=_first(array, wrong),
+        found=f"{array[index]}{place_of_first}; {int(wrong.sum())} of {array.size} are wrong",
         expected=f"integers from {limits.low}{top}{other}",
         remedy=remedy if limits.what == "class" else "feed numbers of rows of the table",
     )
-
-
-def _first(array: Array, wrong: Array) -> str:
-    """Return the first wrong element, where it is, and how many there are."""
-    index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    place = "" if not index else f" at {list(index)}"
-    return f"{array[index]}{place}; {int(wrong.sum())} of {array.size} are wrong"

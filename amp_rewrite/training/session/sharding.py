@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, ShardError
 from amp_rewrite.training.graph.replicas import replica_nodes
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ class ShardContext:
             CURRENT.reset(self._token)
             self._token = None
 
-    def sharding(self, *, explicit: bool) -> Sharding | None:
+    def sharding(self) -> Sharding | None:
         """Return what a new session needs, or None if it runs on one shard."""
-        del explicit
         return None
 
 
@@ -50,19 +49,19 @@ def sharding_of(shards: ShardContext | None, step: Step) -> Sharding | None:
 
     `shards` of None is the context around it, for a step that sums over shards.
     """
-    if shards is not None:
-        _check_context(shards)
-        return shards.sharding(explicit=True)
-    around = CURRENT.get()
-    if around is None or not any(True for _ in replica_nodes(step.model)):
+    sums = any(True for _ in replica_nodes(step.model))
+    context = CURRENT.get() if shards is None else shards
+    if context is None or (shards is None and not sums):
         return None
-    return around.sharding(explicit=False)
-
-
-def _check_context(shards: object) -> None:
-    if not isinstance(shards, ShardContext):
+    if not isinstance(context, ShardContext):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "not the shards of a session",
-            found=f"an object of type {type(shards).__name__}",
+            found=f"an object of type {type(context).__name__}",
             expected="what amp_rewrite.distributed.mpi returned",
         )
+    if not sums and (context.size or 1) > 1:
+        raise ShardError(
+            "the step sums nothing over shards, which would train apart from each other",
+            remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
+        )
+    return context.sharding()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -53,7 +53,7 @@ from amp_rewrite.training.session.states import ClosedStates, States, WaitingGra
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
-from amp_rewrite.training.step.trained_model import example_count, fetch_names, set_weights
+from amp_rewrite.training.step.trained_model import fetch_names, set_weights
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -233,9 +233,9 @@ class TrainingSession(Inspection):
             Name -> array on the host.
 
         Raises:
-            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; a
-                class or a row that it names does not exist; or it is one example, over which a
-                batch normalization normalizes. What lies on a device is not looked into.
+            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example, or
+                a class or a row that it names does not exist. What lies on a device is not looked
+                into.
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
@@ -281,25 +281,22 @@ class TrainingSession(Inspection):
         names = fetch_names(self.info, fetches, updates=False)
         self.check_averages(averaged)
         program = self._programs.get(names, updates=False, averaged=averaged)
-        return program.run(self._states.current, self._check(feeds, program, trains=False))
+        return program.run(self._states.current, self._check(feeds, program))
 
-    def check_examples(self, arrays: Mapping[str, Array], batches: Collection[int] = ()) -> None:
+    def check_examples(self, arrays: Mapping[str, Array]) -> None:
         """Refuse examples that `run` would refuse, before the first of them is trained on.
 
         Args:
             arrays: Input name -> examples; what is not an input is left alone.
-            batches: The sizes of the batches that they will be cut into.
 
         Raises:
-            FeedError: A class or a row does not exist, or a batch of one example is too small.
+            FeedError: A class or a row does not exist.
         """
         if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise FeedError(
                 "examples must be a mapping from input names to arrays", found=type(arrays).__name__
             )
         self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
-        for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._inputs.refuse_one(self._inputs.batch_lengths(example_count(size)))
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
@@ -490,8 +487,8 @@ class TrainingSession(Inspection):
         self.restored = Restored(tuple(fits), left, kept, tuple(begun))
         return self.restored
 
-    def _check(self, feeds: Feeds, program: Program, *, trains: bool = True) -> dict[str, Any]:
-        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
+    def _check(self, feeds: Feeds, program: Program) -> dict[str, Any]:
+        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
 
     def _bind(self, store: StateStore) -> None:
         """Let the optimizer's states be read from and assigned in this session, or what it left."""

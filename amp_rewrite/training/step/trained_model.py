@@ -85,14 +85,6 @@ def seed_number(given: object) -> int:
     return seed
 
 
-def example_count(given: object) -> int:
-    """Return a number of examples as an int."""
-    count = whole_number(given)
-    if count is None or count < 0:
-        raise OptionError("impossible number of examples", found=repr(given))
-    return count
-
-
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of what is to be fetched, each once."""
     if isinstance(fetches, str):

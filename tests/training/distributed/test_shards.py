@@ -270,15 +270,15 @@ def test_initial_states_are_those_of_shard_0(results):
 
 
 ERRORS = {
-    "shapes": "shard 1: the shards run different steps: a state tensor differs; found w float "
-    "[2, 1] variable; expected w float [3, 1] variable, as on shard 0",
-    "operators": "shard 1: the shards run different steps: a node differs; found Abs ['d']",
-    "optimizers": "a state tensor differs; found loss_scale/current_loss_scale",
+    "shapes": "shard 1: the shards differ in the states of their steps; found w float [2, 1] "
+    "variable; expected w float [3, 1] variable, as on shard 0",
+    "operators": "shard 1: the shards differ in the nodes of their steps; found Abs",
+    "optimizers": "differ in the states of their steps; found loss_scale/current_loss_scale",
     "no sums": "the step sums nothing over shards",
     "division": "the batch cannot be divided evenly among the shards; found 3 examples",
     "batch": "the batch cannot be divided evenly among the shards; found 3 examples",
     "groups": "group_assignment must be a permutation of range({shards})",
-    "different calls": "the shards do different things; found 'restore', 'save'",
+    "different calls": "the shards differ in their calls; found save; expected restore",
     "no file": "the checkpoint cannot be read",
 }
 

@@ -32,15 +32,6 @@ g (float[N, 3] x, int32[N, 1] t) => (float loss)
     labels = Cast<to = 7>(flat)
     loss = NegativeLogLikelihoodLoss<ignore_index = -100>(log, labels)
 }"""
-NORMALISED = """<ir_version: 8, opset_import: ["": 17]>
-g (float[N, 3] x) => (float loss)
-<float[3, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float[4] scale = {1, 1, 1, 1},
- float[4] bias = {0, 0, 0, 0}, float[4] mean = {0, 0, 0, 0}, float[4] var = {1, 1, 1, 1}> {
-    y = MatMul(x, w)
-    [bn1] z = BatchNormalization(y, scale, bias, mean, var)
-    s = Mul(z, z)
-    loss = ReduceMean<keepdims = 0>(s)
-}"""
 
 
 def loaded(text: str) -> Any:
@@ -128,18 +119,6 @@ def test_rows_of_a_table_that_do_not_exist_are_refused() -> None:
 def test_an_empty_batch_is_refused(kind: str) -> None:
     with classifier() as session, pytest.raises(FeedError, match=r"no examples; found x: \[0, 3\]"):
         getattr(session, kind)(batch([]))
-
-
-def test_a_batch_of_one_trains_unless_a_normalization_needs_more() -> None:
-    with classifier() as session:
-        session.run(batch([3]))
-    text = r"node 'bn1' \(BatchNormalization\): a batch of one example .* found N = 1"
-    one = {"x": np.ones((1, 3), np.float32)}
-    with of(NORMALISED) as session:
-        with pytest.raises(FeedError, match=text):
-            session.run(one)
-        assert np.isfinite(session.evaluate(one)["loss"])
-        session.run({"x": np.ones((2, 3), np.float32)})
 
 
 def fed(value: Any, kind: Any = np.float32) -> dict[str, Any]:
