@@ -1,20 +1,18 @@
 """Constants of formulas among the weights of a model: an attention scale, an epsilon, an exponent.
 
 Exporters store them as initializers or as Constant nodes, as they do weights. Training must leave
-them alone, as it did where the model was written. No single fact tells them apart; these do:
+them alone. No single fact tells them apart; these do:
 
-1. A number that is an exponent, a bound, or what a mask puts in the place of other numbers is
-   never a parameter.
+1. A number that is an exponent, a bound, or what a mask puts in the place of other numbers.
 2. A single number that does arithmetic with longer computed values, whose name has no dot although
-   other weights' names have: those are paths of parameters in modules, and it is none.
+   other weights' names have: those are paths of parameters in modules.
 3. A single number that a Constant node held and that does such arithmetic; where products have
    their weights in initializers, all of them, and longer tensors that do arithmetic alone.
-4. The scale of a normalisation that is 1 throughout, and a bias that is 0, where their name is none
-   of a parameter, as in 2., or a Constant node held them, as in 3.: what was not to be learned, or
-   what comes behind (GroupNorm is exported as InstanceNormalization without scale and bias).
-5. A single number that multiplies rows of a table and is the square root of their length, whatever
-   it is called: the scale of embeddings (A. Vaswani et al., "Attention Is All You Need", 2017,
-   section 3.4, https://arxiv.org/abs/1706.03762), which Gemma keeps in a buffer of a module.
+4. The scale of a normalisation that is 1 throughout, and a bias that is 0, named as in 2. or held
+   as in 3. (GroupNorm is exported as InstanceNormalization without scale and bias).
+5. A single number that multiplies rows of a table and is the root of their length: the scale of
+   embeddings (A. Vaswani et al., "Attention Is All You Need", 2017, section 3.4,
+   https://arxiv.org/abs/1706.03762), which Gemma keeps in a buffer of a module.
 """
 
 from __future__ import annotations

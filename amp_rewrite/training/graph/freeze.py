@@ -23,13 +23,11 @@ def freeze(
     `trainable = False` is in Keras. A variable that a `var_list` names is trained anyway.
 
     Args:
-        model: What `amp_rewrite.load` returned.
-        variables: Which ones: patterns of names such as "backbone.*|embedding.*", the words "bias",
-            "norm" and "embedding", a regular expression, a function of a variable, or a list of
-            these; see `selected`.
-        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch,
-            as `train()` in PyTorch; None is for all whose scale or bias is trained, so that frozen
-            ones are in inference mode. It holds for the whole model.
+        model: A loaded model.
+        variables: Patterns of names such as "backbone.*|embedding.*", the words "bias", "norm" and
+            "embedding", a regular expression, a function of a variable, or a list of these.
+        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch, as
+            `train()` in PyTorch, in the whole model; None is where its scale or bias is trained.
 
     Returns:
         The names of what is frozen by this call.
@@ -43,7 +41,7 @@ def freeze(
         >>> amp.freeze(model, "w1")
         ['w1']
     """
-    graph = changeable(model)
+    graph = training_graph(model)
     if train_statistics is not None:
         train_statistics = arguments.switch("train_statistics", train_statistics)
     frozen_names = _ask(graph, variables, frozen=True, where="freeze")
@@ -54,45 +52,28 @@ def freeze(
 def unfreeze(model: ir.Model, variables: Selection) -> list[str]:
     """Let variables of a model be trained, before gradients are computed; see `freeze`.
 
-    What was taken for the constant of a formula is trained then.
-
-    Returns:
-        The names of what is not frozen any more.
-
-    Raises:
-        OptionError: A pattern matches nothing, or gradients have been computed already.
+    Constants of formulas can be chosen, too. Return the names of what is not frozen any more.
     """
-    return _ask(changeable(model), variables, frozen=False, where="unfreeze")
+    return _ask(training_graph(model), variables, frozen=False, where="unfreeze")
 
 
 def frozen(model: ir.Model) -> list[str]:
     """Return the names of the weights of a model that are not trained, in the model's order.
 
-    They are what `freeze` chose, and the constants of formulas that an exporter stored as weights:
-    an attention scale, an epsilon, an exponent. `unfreeze` overrules.
-
-    Raises:
-        OptionError: It is not a loaded model.
+    They are those that `freeze` chose, and the constants of formulas that an exporter stored as
+    weights: an attention scale, an epsilon, an exponent. `unfreeze` overrules.
     """
     graph = training_graph(model)
     return [v.name for v in graph.weights() if graph.is_frozen(v.name)]
 
 
-def changeable(model: ir.Model) -> TrainingGraph:
-    """Return the training graph of a model whose gradients are not computed yet."""
-    graph = training_graph(model)
+def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str) -> list[str]:
     if graph.trains:
         raise OptionError(
             "gradients have been computed, for which variables were chosen",
             remedy="freeze and unfreeze variables before minimize or compute_gradients",
         )
-    return graph
-
-
-def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str) -> list[str]:
     states: list[State] = selected(graph.weights(), variables, where)
-    names = [v.name for v in states]
-    graph.asked.update(dict.fromkeys(names, frozen))
     for variable in states:
-        variable.trainable = not frozen
-    return names
+        variable.trainable, graph.asked[variable.name] = not frozen, frozen
+    return [variable.name for variable in states]

@@ -156,11 +156,7 @@ class GraphValue(Arithmetic):
     value: ir.Value
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Say what stands in the place of a member that values have elsewhere.
-
-        Raises:
-            AttributeError: Always: Python asks for what a value lacks.
-        """
+        """Say what stands in the place of a member that values have elsewhere."""
         hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
@@ -216,10 +212,8 @@ class TrainingGraph:
         trains: Whether gradients were computed, so that what is trained is in training mode.
         trained: The weights of which gradients were computed.
         in_training_mode: The Dropout and BatchNormalization nodes that are.
-        asked: Variable -> whether users asked to freeze it; others are trained unless they are
-            constants of a formula.
-        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch;
-            None is all but those whose scale and bias are frozen.
+        asked: Variable -> whether users asked to freeze it.
+        train_statistics: See `freeze`.
     """
 
     def __init__(self, source: ir.Model) -> None:
@@ -258,11 +252,7 @@ class TrainingGraph:
         )
 
     def forward(self) -> ir.Model:
-        """Return a copy of the model as it was loaded, which may be changed.
-
-        Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
-        main graph, as they are in `model`.
-        """
+        """Return a copy of the model as it was loaded, with its weights as in `model`."""
         return lifted(self.source)
 
     def scoped(self, scope: str, part: Part) -> Builder:
@@ -435,7 +425,7 @@ def value(model: ir.Model, name: str) -> GraphValue:
     """Return a value of a model's training graph: an input, an initializer or a node's output.
 
     Args:
-        model: What `amp_rewrite.load` returned; not changed.
+        model: A loaded model; not changed.
         name: The value's name.
 
     Raises:

@@ -23,12 +23,11 @@ V = TypeVar("V", bound="Arithmetic")
 
 
 class Arithmetic(ABC):
-    """What can be computed from a value: Python's operators, and methods named as numpy's.
+    """Computations with a value: Python's operators, and methods named as numpy's.
 
     The other operand is a value of the same graph, a number or an array of numbers; numbers take
-    the type of the value. Shapes broadcast as in numpy. Whatever it is applied to, a method returns
-    a new value, and raises a GradientError if the operator does not admit its inputs, an
-    OptionError if an argument is none of these.
+    the type of the value. Shapes broadcast as in numpy. A method returns a new value, and raises a
+    GradientError if the operator does not admit its inputs.
     """
 
     value: ir.Value
@@ -76,11 +75,7 @@ class Arithmetic(ABC):
         return self.abs()
 
     def __bool__(self) -> bool:
-        """Return True: there is a value. What a comparison says is known when the graph runs.
-
-        Raises:
-            OptionError: The value holds truth values.
-        """
+        """Return True: there is a value. A comparison is an error: it is not known yet."""
         if self.value.dtype is ir.DataType.BOOL:
             raise OptionError(
                 "a comparison is neither true nor false while the graph is built",
@@ -93,19 +88,14 @@ class Arithmetic(ABC):
         """Return a part, as numpy's basic indexing does; an index may be a value of integers.
 
         Args:
-            index: An integer, a slice, None (a new axis of length 1), ..., a value of int32 or
-                int64 or an array of integers (the elements at these places of the axis), or a tuple
-                of those.
+            index: An integer, a slice, None (a new axis of length 1), ..., a value or an array of
+                integers (the elements at these places of the axis), or a tuple of those.
         """
         entries = index if isinstance(index, tuple) else (index,)
         return self._with(indexed(self._builder, self.value, [self._entry(e) for e in entries]))
 
     def __iter__(self) -> Iterator[Self]:
-        """Yield the parts along the first axis, as numpy does.
-
-        Raises:
-            OptionError: There is no axis, or its length is known only when the graph runs.
-        """
+        """Yield the parts along the first axis, whose length must be known, as numpy does."""
         lengths = dims(self.value)
         length = lengths[0] if lengths else None
         if length is None:
@@ -118,11 +108,7 @@ class Arithmetic(ABC):
         return (self[index] for index in range(length))
 
     def __contains__(self, item: object) -> bool:
-        """Refuse `item in value`, which is known when the graph runs.
-
-        Raises:
-            OptionError: In any case.
-        """
+        """Refuse `item in value`, which is known when the graph runs."""
         raise OptionError(
             "whether a value contains a number is known when the graph runs",
             where=self.value.name,

@@ -23,11 +23,9 @@ _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
 def lifted(model: ir.Model) -> ir.Model:
     """Return a copy of a model in which all weights are initializers of the main graph.
 
-    Floating-point Constant nodes of rank 1 and more become initializers of the same name.
-
-    Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
-    epsilons of a formula. Weights inside an If, a Loop or a Scan become initializers of the main
-    graph, where they can be trained, under another name if theirs is taken.
+    Floating-point Constant nodes of rank 1 and more become initializers of the same name. Scalars
+    stay: they are factors and epsilons of a formula. Weights inside an If, a Loop or a Scan can be
+    trained in the main graph, under another name if theirs is taken.
     """
     model = clone(model)
     main = model.graph
@@ -78,9 +76,7 @@ def read_small(model: ir.Model) -> None:
 
 
 def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
-    """Return the floating-point initializers that a value depends on, in the model's order.
-
-    None stands for all that any node reads.
+    """Return the floating-point initializers that a value depends on, or all, in the model's order.
 
     Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
     statistics of BatchNormalization) are left out, and so are those that hold an infinity: an

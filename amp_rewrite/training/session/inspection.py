@@ -30,7 +30,7 @@ _SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
 
 
 class Inspection:
-    """The present states of a step, as long as its session is open, and what it tells of the step.
+    """The present states of a step, as long as its session is open.
 
     Attributes:
         info: The description of the step.
@@ -66,9 +66,8 @@ class Inspection:
     def set(self, name: str, value: float) -> None:
         """Change a number that the step reads, from the next step on; checkpoints keep it.
 
-        `learning_rate` is what a schedule's factor multiplies, and `learning_rate/<group>` that of
-        a group of its own. Momentum, betas, epsilons, weight decays and what a schedule is made of
-        are constants of the step.
+        `learning_rate` is the factor of a schedule, and `learning_rate/<group>` that of a group.
+        Momentum, betas, epsilons, weight decays and the numbers of a schedule are constants.
 
         Args:
             name: One of `settings`.
@@ -93,11 +92,7 @@ class Inspection:
         return None if state is None else int(self.read_state(state.name))
 
     def read_state(self, name: str) -> Array:
-        """Return a copy of one state tensor.
-
-        Raises:
-            OptionError: The step has no such state.
-        """
+        """Return a copy of one state tensor."""
         self.check_open()
         return self._states.read(name)
 
@@ -105,18 +100,13 @@ class Inspection:
         """Replace one state tensor between two steps.
 
         Raises:
-            OptionError: The step has no such state, the value is not a tensor of numbers, or shape
-                or kind differ.
+            OptionError: The step has no such state, or shape or kind differ.
         """
         self.check_open()
         self._states.write(name, value)
 
     def check_open(self) -> None:
-        """Refuse to go on after the session is closed.
-
-        Raises:
-            RunError: It is closed.
-        """
+        """Refuse to go on after the session is closed."""
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
 
@@ -150,17 +140,13 @@ class Inspection:
     def diagnose(self, feeds: Feeds, *, last: bool = False) -> Diagnosis:
         """Run a batch once more, on the CPU, and say what is wrong with it; no state changes.
 
-        Every value of the step is looked at: the first that is not finite is named, and what
+        Every value of the step is looked at: the first that is not finite is named, and how much
         underflow takes from the gradients of each layer. A step in low precision is emulated, and
         compared with float32. Gradients that other batches have left for an update count as zero.
 
         Args:
             feeds: As for `run`.
-            last: Begin with the states from which the last `run` began, as what it was fed needs.
-
-        Raises:
-            FeedError: As for `run`.
-            RunError: ONNX Runtime cannot run it.
+            last: Begin with the states from which the last `run` began.
         """
         self.check_open()
         last = arguments.switch("last", last)
@@ -175,10 +161,10 @@ class Inspection:
         )
 
     def cause(self, feeds: Feeds) -> str | None:
-        """Return what was not finite in the last run, in words; None if that cannot be found.
+        """Say what was not finite in the last run, in words; None if that cannot be found.
 
         Args:
-            feeds: What it was fed.
+            feeds: The feeds of that run.
         """
         try:
             diagnosis = self.diagnose(feeds, last=True)

@@ -50,7 +50,7 @@ from amp_rewrite.training.session.partial_restore import (
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
-from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
+from amp_rewrite.training.session.step_outcome import Outcome, SkipWatch, warn_if_unscaled
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.trained_model import fetch_names, set_weights
@@ -71,23 +71,17 @@ _METHODS = {
 
 
 class TrainingSession(Inspection):
-    """A training step and its state.
+    """A training step and its state, on a device.
 
-    The state lies in two sets of OrtValues on the device of the first provider. A step reads one
-    set and writes the other, so that no step copies state and a failed step changes none. It holds
-    runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
+    A step reads one set of states and writes another, so that no step copies state and a failed one
+    changes none. While the session is open it answers for the optimizer's states (`learning_rate`,
     `get_weights`); afterwards single numbers stay as training left them, and other states are an
-    error. `close` it, or use it in a `with` block:
-
-        with TrainingSession(optimizer.minimize(loss)) as session:
-            loss = session.run({"x": x, "t": t})["loss"]
-            session.save("c.safetensors")
-            session.export("trained.onnx")
+    error. `close` it, or use it in a `with` block.
 
     Attributes:
         info: The description of the step.
-        restored: What the last `restore` or `load_state_dict` took, or None.
-        skip_limit: What `limit_skips` has set.
+        restored: The names that the last `restore` or `load_state_dict` took and left, or None.
+        skip_limit: The limit that `limit_skips` has set.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -117,30 +111,26 @@ class TrainingSession(Inspection):
 
         Args:
             source: A TrainOp, or a step model or its file.
-            providers: Execution providers, the preferred one first: names, or (name, options); of
-                targets, too, such as "openvino", an engine of its own.
+            providers: Execution providers, the preferred one first: names, or (name, options); or a
+                target such as "openvino".
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
-            seed: Where the random numbers of Dropout begin; a step file has its own seed.
+            seed: The seed of Dropout; a step file has its own.
             options: An onnxruntime.SessionOptions instead of the default ones.
-            precision: What forward and backward compute in; see `build_step`. None leaves a step
-                file that has been rewritten as it is.
-            target: Whose kernels `precision` is for and `emulate` emulates; None is that of the
+            precision: The type of forward and backward; see `build_step`. None leaves a step file
+                as it is.
+            target: The target that `precision` is for and `emulate` emulates; None is that of the
                 first provider, and "cuda" for a CPU.
-            emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
-                otherwise the providers compute whatever they do for these types. The CPU provider
-                computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
-            shards: What `amp_rewrite.distributed.mpi` returned, for a step whose
-                gradients are summed over shards; None is the one of the `with` block around. All
-                shards make the same calls of `run` and `restore`; shard 0 alone writes files.
+            emulate: Round every 16-bit value as a device with such arithmetic does. The CPU
+                provider computes float16 mostly in float32; bfloat16 is always emulated there.
+            shards: The result of `amp_rewrite.distributed.mpi`, for gradients that are summed over
+                shards; None is the one of the `with` block around. All shards make the same calls
+                of `run` and `restore`; shard 0 alone writes files.
 
         Raises:
             RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
-            OptionError: A provider is not available, there is no such precision, or another
-                argument is of a kind that it cannot be. The target is cpu-arm64, nothing is
-                emulated, and this machine has another processor.
-            StepError: `source` is no TrainOp, or a model, but no step or one of another
-                precision.
-            ShardError: The steps of the shards differ.
+            OptionError: A provider is not available, or an argument is impossible.
+            StepError: `source` is no TrainOp and no step, or one of another precision.
+            ShardError: The steps of the shards differ, or sum nothing.
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
         providers = on_arm(named(providers), target, emulate=emulate)
@@ -206,36 +196,27 @@ class TrainingSession(Inspection):
 
         Args:
             steps: After how many skipped steps in a row at the lowest scale; 0 is never.
-
-        Raises:
-            OptionError: It is not a number of steps.
         """
         self.skip_limit = arguments.integer("number of skipped steps", steps, low=0)
-        self._skips = skip_watches(self.info, self.skip_limit)
-        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
+        self._skips = SkipWatch(self.info, self.skip_limit)
 
     def run(
         self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, apply: bool = False
     ) -> dict[str, Array]:
-        """Run one step: update the state, and return what was asked for.
+        """Run one step: update the state, and return the fetches, name -> array on the host.
 
         Args:
             feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
                 lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
-                "grads_finite". A state's name gives its value before the update. "outcome" is
-                whether the step was applied, or what was skipped and why, in words.
+                "grads_finite". A state's name gives its value before the update. "outcome" says
+                whether the step was applied, or what was skipped and why.
             apply: End the update with this batch if the step accumulates gradients: the mean of
-                those that there are is applied, of fewer batches than were to come. The same on
-                all shards.
-
-        Returns:
-            Name -> array on the host.
+                those that there are is applied. The same on all shards.
 
         Raises:
-            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example, or
-                a class or a row that it names does not exist. What lies on a device is not looked
-                into.
+            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; or
+                a class or a row does not exist (not looked for on other devices).
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
@@ -243,16 +224,14 @@ class TrainingSession(Inspection):
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
-        needed = self._outcome.needed(names)
-        needed = (*needed, *(name for name in self._watched if name not in needed))
+        needed = tuple(dict.fromkeys((*self._outcome.needed(names), *self._skips.needed)))
         applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
         results = program.run(self._states.current, checked)
         self._states.advance()
         waiting = self._waiting.batches
-        for skips in self._skips:
-            skips.note(results, waiting, partial(self.cause, checked))
+        self._skips.note(results, waiting, partial(self.cause, checked))
         return self._outcome.add(results, names, waiting=waiting, batches=batches)
 
     def evaluate(
@@ -264,18 +243,13 @@ class TrainingSession(Inspection):
     ) -> dict[str, Array]:
         """Compute values in inference mode with the current weights; no state changes.
 
-        Dropout lets its data through, and BatchNormalization uses its running statistics.
+        Dropout lets its data through, and BatchNormalization uses its running statistics. Errors
+        are those of `run`.
 
         Args:
             feeds: As for `run`.
             fetches: Names of values of the forward pass; by default the loss.
             averaged: Use the averages that a `WeightAverage` keeps in place of the weights.
-
-        Raises:
-            FeedError: As for `run`.
-            FetchError: As for `run`, or a name is that of a gradient.
-            OptionError: The step keeps no averages.
-            RunError: As for `run`.
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
@@ -299,14 +273,11 @@ class TrainingSession(Inspection):
         self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
-        """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
+        """Set every state tensor, as `restore` does; return the names of those that were taken.
 
         Args:
             tensors: State name -> array.
             strict: See `restore`.
-
-        Returns:
-            What was taken, by name.
 
         Raises:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
@@ -321,14 +292,10 @@ class TrainingSession(Inspection):
         return self._waiting.batches
 
     def agree(self, text: str | None) -> str | None:
-        """Return on all shards what the first one says that says anything; all have to ask.
+        """Return on all shards the first text that one of them has; all have to ask.
 
         Args:
-            text: What this one says, such as why training ends; or None.
-
-        Raises:
-            OptionError: It is not a string.
-            ShardError: Another shard has ended, or does not answer.
+            text: The text of this one, such as why training ends; or None.
         """
         if text is not None:
             arguments.text("text", text, what="what the shards are to agree on")
@@ -346,11 +313,11 @@ class TrainingSession(Inspection):
 
         Args:
             path: The file.
-            progress: What to store with it, such as the epoch; anything that JSON can hold.
+            progress: Anything that JSON can hold, such as the epoch, to store with it.
 
         Raises:
-            SaveError: The name is that of a file of another kind, it cannot be written, JSON cannot
-                hold the progress, or shards are in the middle of accumulating gradients.
+            SaveError: The name is that of a model, it cannot be written, JSON cannot hold the
+                progress, or shards are in the middle of accumulating gradients.
         """
         check_checkpoint_name(path)
         self._waiting.check_save()
@@ -430,9 +397,6 @@ class TrainingSession(Inspection):
 
         Args:
             averaged: Whether they are to be used.
-
-        Raises:
-            OptionError: It keeps none.
         """
         if arguments.switch("averaged", averaged) and not self.info.averages:
             raise OptionError(
@@ -481,8 +445,7 @@ class TrainingSession(Inspection):
         begun = begun_averages(fits, states, self.info.averages or {})
         for name, array in {**fits, **begun}.items():
             self._states.write(name, array)
-        for skips in self._skips:
-            skips.reset()
+        self._skips.reset()
         kept = tuple(name for name in states if name not in fits and name not in begun)
         self.restored = Restored(tuple(fits), left, kept, tuple(begun))
         return self.restored
