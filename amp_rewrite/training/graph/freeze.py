@@ -11,10 +11,7 @@ from amp_rewrite.training.graph.training_graph import State, TrainingGraph, trai
 
 
 def freeze(
-    model: ir.Model,
-    variables: Selection,
-    *,
-    train_statistics: bool | None = None,
+    model: ir.Model, variables: Selection, *, train_statistics: bool | None = None
 ) -> list[str]:
     """Keep variables of a model as they are, before gradients are computed.
 

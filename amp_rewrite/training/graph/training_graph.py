@@ -380,9 +380,7 @@ class TrainingGraph:
         """Return a new input of the main graph, which the forward model does not get."""
         self._names.add(name)
         value = ir.Value(
-            name=name,
-            type=ir.TensorType(dtype),
-            shape=None if dims is None else ir.Shape(dims),
+            name=name, type=ir.TensorType(dtype), shape=None if dims is None else ir.Shape(dims)
         )
         self.model.graph.inputs.append(value)
         return value

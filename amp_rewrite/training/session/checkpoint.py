@@ -55,10 +55,7 @@ def check_checkpoint_name(path: object) -> None:
 
 
 def write_checkpoint(
-    path: Path,
-    tensors: Mapping[str, Array],
-    roles: Mapping[str, str],
-    progress: Mapping[str, Any],
+    path: Path, tensors: Mapping[str, Array], roles: Mapping[str, str], progress: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint, one tensor at a time; an existing file is replaced in one step.
 

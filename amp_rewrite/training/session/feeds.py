@@ -14,11 +14,7 @@ from amp_rewrite.grad.builder.known import may_have, symbolic_dims
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
-from amp_rewrite.training.session.input_checks import (
-    check_range,
-    index_ranges,
-    on_host,
-)
+from amp_rewrite.training.session.input_checks import check_range, index_ranges, on_host
 
 Feeds = Mapping[str, Any]
 """Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in

@@ -34,10 +34,7 @@ class States:
     """
 
     def __init__(
-        self,
-        states: Sequence[StateInfo],
-        initial: Mapping[str, ir.TensorProtocol],
-        device: Device,
+        self, states: Sequence[StateInfo], initial: Mapping[str, ir.TensorProtocol], device: Device
     ) -> None:
         """Allocate both sets on a device, and fill the first with the initial values.
 

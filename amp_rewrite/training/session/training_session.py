@@ -235,11 +235,7 @@ class TrainingSession(Inspection):
         return self._outcome.add(results, names, waiting=waiting, batches=batches)
 
     def evaluate(
-        self,
-        feeds: Feeds,
-        fetches: str | Sequence[str] | None = None,
-        *,
-        averaged: bool = False,
+        self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, averaged: bool = False
     ) -> dict[str, Array]:
         """Compute values in inference mode with the current weights; no state changes.
 
@@ -429,11 +425,7 @@ class TrainingSession(Inspection):
         self.close()
 
     def _load(
-        self,
-        stored: Mapping[str, Array],
-        where: str | os.PathLike[str],
-        *,
-        strict: bool,
+        self, stored: Mapping[str, Array], where: str | os.PathLike[str], *, strict: bool
     ) -> Restored:
         """Replace states; if `strict` every state, or none if any misfits."""
         states = self._states.info

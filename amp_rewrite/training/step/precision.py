@@ -8,14 +8,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.plan.options import (
-    AUTO,
-    KEEP,
-    SCALE,
-    Changes,
-    RewriteOptions,
-    changed,
-)
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, SCALE, Changes, RewriteOptions, changed
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut_step import values_by_name

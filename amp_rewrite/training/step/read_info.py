@@ -134,7 +134,5 @@ def _info(content: dict[str, Any]) -> StepInfo:
     for state in states:
         state["shape"] = tuple(state["shape"])
     return StepInfo(
-        states=tuple(StateInfo(**state) for state in states),
-        inputs=tuple(inputs),
-        **content,
+        states=tuple(StateInfo(**state) for state in states), inputs=tuple(inputs), **content
     )
