@@ -22,7 +22,7 @@ from amp_rewrite.loop.metrics import Metrics
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.data.examples import Batch, Examples
-from amp_rewrite.training.session.input_checks import non_finite
+from amp_rewrite.training.session.feeds import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import LOSS
 

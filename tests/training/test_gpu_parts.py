@@ -21,7 +21,7 @@ from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices
 from amp_rewrite.runtimes.ort.device import CudaDevice, Device, cuda_device, load_libraries
 from amp_rewrite.targets import CPU, CUDA
-from amp_rewrite.training.session.engine_stages import make_static
+from amp_rewrite.training.session.compiled_program import make_static
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.read_info import read_info

@@ -22,7 +22,7 @@ from amp_rewrite.loop.epoch_loop import train
 from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.runtimes.openvino.compiled_model import Binding
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.session.engine_stages import STATIC
+from amp_rewrite.training.session.compiled_program import STATIC
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]

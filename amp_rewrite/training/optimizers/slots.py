@@ -14,8 +14,13 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.graph.assigned import NO_NUMBERS, assigned
-from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import (
+    NO_NUMBERS,
+    GraphValue,
+    State,
+    TrainingGraph,
+    assigned,
+)
 from amp_rewrite.training.optimizers import argument_checks as check
 
 Variable = State | GraphValue | str

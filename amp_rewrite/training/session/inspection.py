@@ -15,8 +15,7 @@ from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
-from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.input_checks import on_host
+from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds, on_host
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step

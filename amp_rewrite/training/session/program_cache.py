@@ -22,8 +22,13 @@ from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
-from amp_rewrite.training.session.compiled_program import CompiledProgram, Program, StateTensors
-from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
+from amp_rewrite.training.session.compiled_program import (
+    CompiledProgram,
+    OpenVinoProgram,
+    Program,
+    StateTensors,
+    is_openvino,
+)
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions

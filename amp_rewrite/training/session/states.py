@@ -19,7 +19,7 @@ from amp_rewrite.runtimes.ort.ort_values import (
     to_ort_value,
     zeros_on_host,
 )
-from amp_rewrite.training.graph.assigned import assigned
+from amp_rewrite.training.graph.training_graph import assigned
 from amp_rewrite.training.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 

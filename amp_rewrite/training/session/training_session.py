@@ -30,14 +30,13 @@ from amp_rewrite.training.session.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from amp_rewrite.training.session.compiled_program import Program
+from amp_rewrite.training.session.compiled_program import Program, is_openvino, named
 from amp_rewrite.training.session.device_limits import (
     check_openvino,
     on_arm,
     warn_if_slow,
     warn_if_unknown,
 )
-from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
