@@ -22,6 +22,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
 from amp_rewrite.training.graph.replicas import is_collective
+from amp_rewrite.training.graph.training_graph import NO_NUMBERS
 from amp_rewrite.training.inject.regions import Regions, mark_parts, regions_of
 from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
 from amp_rewrite.training.loss_scaling.get import get, serialize
@@ -171,7 +172,8 @@ def _set_outputs(
     described += _scale_states(outputs, injected, loss_scale.kept)
     next_states = {state.output for state in described}
     fetches |= {name: name for name in injected.fetched if name not in next_states}
-    fetches |= _counters(injected)
+    counters = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
+    fetches |= {role: str(value.name) for role, value in zip(ROLES, counters, strict=False)}
     fetches[_LOSS] = str(step_values.loss.name)
     names = {state.name for state in described}
     return StepInfo(
@@ -201,7 +203,9 @@ class _Outputs:
         if name in self._by_name:
             name = self._b.free_name(f"{name}:again")
         if value.producer() is None or value in self._by_name.values():
-            value = self._copy(value)
+            copy = self._b.op("Identity", value)
+            copy.type, copy.shape = value.type, value.shape
+            value = copy
         holder = self._before.get(name)
         if holder is not None and holder.producer() is None:
             name = self._b.free_name(f"{name}:value")  # an input, or a state, keeps its name
@@ -214,11 +218,6 @@ class _Outputs:
         self._b.graph.outputs.append(value)
         return name
 
-    def _copy(self, value: ir.Value) -> ir.Value:
-        copy = self._b.op("Identity", value)
-        copy.type, copy.shape = value.type, value.shape
-        return copy
-
 
 def _scale_states(outputs: _Outputs, injected: Injected, kept: Collection[str]) -> list[StateInfo]:
     states: list[StateInfo] = []
@@ -228,12 +227,6 @@ def _scale_states(outputs: _Outputs, injected: Injected, kept: Collection[str]) 
             output = outputs.add(f"{present.name}:next", following)
             states.append(described(present, output, role))
     return states
-
-
-def _counters(injected: Injected) -> dict[str, str]:
-    """Return what can be fetched of the loss scale: the scale used, and the counters after it."""
-    values = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
-    return {role: str(value.name) for role, value in zip(ROLES, values, strict=False)}
 
 
 Array = np.ndarray[Any, Any]
@@ -257,7 +250,14 @@ def make_inputs(graph: ir.Graph, step_values: NamedValues, initial: Mapping[str,
 
 def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     dtype = value.dtype or ir.DataType.from_numpy(initial.dtype)
-    array = _as_type(value, initial, dtype)
+    if initial.dtype.kind in NO_NUMBERS:
+        raise DataError(
+            "not numbers of the state's type",
+            where=value.name,
+            found=initial.dtype,
+            expected=dtype_name(dtype),
+        )
+    array = np.asarray(initial, dtype.numpy())
     if not may_have(value, array.shape):
         raise InjectError(
             "an initial value has another shape than its state",
@@ -270,33 +270,18 @@ def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     graph.initializers[str(value.name)] = value
 
 
-def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
-    if initial.dtype.kind in "OUScmM":
-        raise DataError(
-            "not numbers of the state's type",
-            where=value.name,
-            found=initial.dtype,
-            expected=dtype_name(dtype),
-        )
-    return np.asarray(initial, dtype.numpy())
-
-
 def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
     """Return a loss scale's states, graph inputs with defaults, and its constants."""
+    values: dict[str, ir.Value] = {}
     initial = loss_scale.initial_state()
-    return type(initial)(
-        *(
-            _add(b, PREFIX + k, array) if k in loss_scale.kept else b.constant(array)
-            for k, array in initial._asdict().items()
-        )
-    )
-
-
-def _add(b: Builder, name: str, initial: Array) -> ir.Value:
-    value = ir.Value(name=b.free_name(name))
-    b.graph.inputs.append(value)
-    _set_default(b.graph, value, initial)
-    return value
+    for field, array in initial._asdict().items():
+        if field in loss_scale.kept:
+            values[field] = ir.Value(name=b.free_name(PREFIX + field))
+            b.graph.inputs.append(values[field])
+            _set_default(b.graph, values[field], array)
+        else:
+            values[field] = b.constant(array)
+    return type(initial)(**values)
 
 
 def describe(
@@ -308,20 +293,16 @@ def describe(
     conditional are described as before.
     """
     before = {} if step_info is None else {state.name: state for state in step_info.states}
-    roles = {name: state.role for name, state in before.items()}
-    states = [
-        described(value, outputs[name], roles.get(name) or _role(name, step_values))
-        for name, value in step_values.states.items()
-    ]
+    states: list[StateInfo] = []
+    for name, value in step_values.states.items():
+        if name in before:
+            role = before[name].role
+        elif name in step_values.gradients:
+            role = "variable"
+        else:  # a scalar is taken for a counter
+            role = "non_slot" if value.shape is not None and not len(value.shape) else "slot"
+        states.append(described(value, outputs[name], role))
     return [*states, *(state for name, state in before.items() if name not in step_values.states)]
-
-
-def _role(name: str, step_values: NamedValues) -> str:
-    """Return what a state of an unknown graph is; a scalar is taken for a counter."""
-    if name in step_values.gradients:
-        return "variable"
-    shape = step_values.states[name].shape
-    return "non_slot" if shape is not None and not len(shape) else "slot"
 
 
 def described(value: ir.Value, output: str, role: str) -> StateInfo:
@@ -411,15 +392,11 @@ def _unscale(
     for value in regions.scaled_values:
         uses = [use for use in regions.exits(value) if flow.owner(use[0]) in live]
         if uses or value in wanted:
-            without[value] = _unscaled(b, value, reciprocal)
+            result = unscaled(b, value, reciprocal)
+            assert isinstance(result, ir.Value), "a dense value stays one"
+            without[value] = b.cast_like(result, value)
             _rewire(uses, without[value])
     return without
-
-
-def _unscaled(b: Builder, value: ir.Value, reciprocal: ir.Value) -> ir.Value:
-    result = unscaled(b, value, reciprocal)
-    assert isinstance(result, ir.Value), "a dense value stays one"
-    return b.cast_like(result, value)
 
 
 def _make_conditional(
@@ -436,8 +413,9 @@ def _make_conditional(
     What reads a next state without being part of the update, say a norm of the new weights, reads
     the conditional value.
     """
+    added, needed = set(b.added), regions.update | regions.backward
     readers = {
-        name: _later_uses(b, regions, value)
+        name: [(n, i) for n, i, owner in regions.flow.uses(value) if owner not in needed | added]
         for name, value in following.items()
         if value.producer() in regions.update
     }
@@ -457,10 +435,3 @@ def _original(value: ir.Value) -> ir.Value:
     if node is None or node.op_type != "Identity" or node.inputs[0] is None:
         return value
     return node.inputs[0]
-
-
-def _later_uses(b: Builder, regions: Regions, value: ir.Value) -> list[tuple[ir.Node, int]]:
-    """Return the uses of a next state by nodes that no next state and no gradient needs."""
-    added, needed = set(b.added), regions.update | regions.backward
-    uses = regions.flow.uses(value)
-    return [(n, i) for n, i, owner in uses if owner not in needed and owner not in added]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,14 +58,10 @@ class ProgramCache:
         self._step, self._sets = step, sets
         self._apart = is_openvino(providers)
         self._lowers = self._apart or not device.is_host
-        lacks_kernels = not self._lowers and step.info.precision == BFLOAT16.name
-        self._emulate = emulate or lacks_kernels
+        # The CPU provider has few kernels for bfloat16.
+        self._emulate = emulate or (not self._lowers and step.info.precision == BFLOAT16.name)
         self._target = target
-        self._where: dict[str, Any] = {
-            "options": options,
-            "providers": list(providers),
-            "device": device,
-        }
+        self._where = {"options": options, "providers": list(providers), "device": device}
         self._known: dict[tuple[Any, ...], Program] = {}
 
     def get(
@@ -84,24 +80,21 @@ class ProgramCache:
         """
         key = updates, applies, averaged, names
         if key not in self._known:
-            step = self._step
             if updates:
-                model, info = self._cut(names, applies=applies)
+                always = () if self._sharding is None else self._sharding.always
+                cut = self._step.cut((*names, *always), defaults=False, applies=applies)
+                model, info = cut[0], replace(cut[1], fetches={n: cut[1].fetches[n] for n in names})
             else:
-                model, info = inference_of(step.model, step.info, names)
+                model, info = inference_of(self._step.model, self._step.info, names)
                 resolve(model)
             if self._lowers:
                 spell_out_batch_norms(model)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)
-            sets = self._averaged_sets() if averaged else self._sets
+            averages = (self._step.info.averages or {}) if averaged else {}
+            sets = [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
             self._known[key] = self._compiled(model, info, sets, updates=updates)
         return self._known[key]
-
-    def _averaged_sets(self) -> Sequence[StateTensors]:
-        """Return the sets of states with the averages of variables in their place."""
-        averages = self._step.info.averages or {}
-        return [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
 
     @property
     def sums(self) -> Sums:
@@ -110,15 +103,9 @@ class ProgramCache:
         opset = self._step.model.graph.opset_imports.get("", 0)
         return {} if low is None else kept_low(self._target, low, opset)
 
-    def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:
-        always = () if self._sharding is None else self._sharding.always
-        model, info = self._step.cut((*names, *always), defaults=False, applies=applies)
-        return model, replace(info, fetches={name: info.fetches[name] for name in names})
-
     def _compiled(
         self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
     ) -> Program:
-        where: dict[str, Any] = {**self._where, "updates": updates}
         sharding = self._sharding if updates else None
         first = name_and_options(self._where["providers"][0])[0]
         plain = sharding is None and self._step.info.precision == "float32"
@@ -127,7 +114,7 @@ class ProgramCache:
         alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
         leaves = tuple(str(value.name) for value in model.graph.outputs)
-        return program(Stage(model, (), leaves), info, sets, **where)
+        return program(Stage(model, (), leaves), info, sets, updates=updates, **self._where)
 
     def clear(self) -> None:
         """Release the runtime's sessions."""
@@ -135,19 +122,13 @@ class ProgramCache:
 
 
 def inference_of(
-    whole: ir.Model, info: StepInfo, fetches: Iterable[str]
+    whole: ir.Model, info: StepInfo, fetches: Sequence[str]
 ) -> tuple[ir.Model, StepInfo]:
-    """Return the part of a step that computes `fetches` in inference mode, and its description."""
-    wanted = list(fetches)
+    """Return the part of a step that computes `fetches` in inference mode, and its description.
+
+    Gradients are refused: they are formulas of training, and inference computes other values.
+    """
     model = clone(whole)
-    _check_forward(model, info, wanted)
-    remove_dropouts(model)
-    turn_off_training_mode(model)
-    return model, cut_step(model, info, wanted, updates=False, defaults=False)
-
-
-def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
-    """Refuse gradients: theirs are formulas of training, and inference computes other values."""
     values = values_by_name(model.graph)
     for name in fetches:
         value = values.get(info.fetches.get(name, name))
@@ -158,3 +139,6 @@ def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> N
                 where=name,
                 remedy="fetch it in a step, with run",
             )
+    remove_dropouts(model)
+    turn_off_training_mode(model)
+    return model, cut_step(model, info, fetches, updates=False, defaults=False)

@@ -52,9 +52,8 @@ class States:
     def _allocated(self) -> dict[str, Any]:
         """Return a set of states, of zeros on the host and of any numbers elsewhere."""
         kinds = [(state.shape, state.element) for state in self.info.values()]
-        if self._device.is_host:
-            return dict(zip(self.info, zeros_on_host(kinds), strict=True))
-        tensors = [empty(shape, dtype, self._device) for shape, dtype in kinds]
+        host = self._device.is_host
+        tensors = zeros_on_host(kinds) if host else [empty(*k, self._device) for k in kinds]
         return dict(zip(self.info, tensors, strict=True))
 
     def advance(self) -> None:
@@ -91,26 +90,23 @@ class States:
 
     def _write(self, name: str, array: Any) -> None:
         """Copy an array to the device."""
+        target = self.sets[self.current][name]
         if self._device.is_host:
-            shared_array(self.sets[self.current][name])[...] = array
+            shared_array(target)[...] = array
             return
         owned = np.array(array, self.info[name].element.numpy(), order="C")
-        target = self.sets[self.current][name]
-        if is_numpys(owned.dtype):
-            target.update_inplace(owned)
-        else:  # numpy does not know bfloat16
-            target.update_inplace(to_ort_value(owned, self._device))
+        numpys = is_numpys(owned.dtype)  # bfloat16 is not
+        target.update_inplace(owned if numpys else to_ort_value(owned, self._device))
 
 
 class ClosedStates:
-    """Answers for the optimizer's states after their session: single numbers are kept.
+    """The single numbers of an optimizer's states after their session, as training left them.
 
-    The learning rate, the steps and the loss scale are what training left. Larger tensors went with
-    the session: their initial values would be mistaken for trained ones.
+    Larger tensors went with the session: their initial values would be mistaken for trained ones.
     """
 
     def __init__(self, numbers: Mapping[str, Array]) -> None:
-        """Keep the last values of single numbers, by the names of their states."""
+        """Keep the last values, by the names of their states."""
         self._known = dict(numbers)
 
     def read_state(self, name: str) -> Array:

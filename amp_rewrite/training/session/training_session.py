@@ -23,14 +23,14 @@ from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.replicas import resolve
-from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
+from amp_rewrite.training.graph.training_graph import StateStore
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.checkpoint import (
     check_checkpoint_name,
     read_checkpoint,
     write_checkpoint,
 )
-from amp_rewrite.training.session.compiled_program import Program, is_openvino, named
+from amp_rewrite.training.session.compiled_program import is_openvino, named
 from amp_rewrite.training.session.device_limits import (
     check_openvino,
     on_arm,
@@ -139,7 +139,11 @@ class TrainingSession(Inspection):
         kernels = _target(target, providers[0], self._device)
         self._step = _step_of(source, seed, precision, kernels)
         self._sharding = sharding_of(shards, self._step)
-        threads = self._resolved(threads)
+        if self._sharding is None:
+            resolve(self._step.model)
+        else:
+            self._sharding.prepare(self._step)
+            threads = threads or self._sharding.threads
         self.info = self._step.info
         if on_openvino:
             check_openvino(self.info, options, emulate=emulate)
@@ -169,26 +173,14 @@ class TrainingSession(Inspection):
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
         self.restored: Restored | None = None
-        self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
-        if not emulate and not on_openvino:
-            warn_if_slow(self.info.precision, self._device)
-        warn_if_unknown(providers[0])
-
-    def _resolved(self, threads: int) -> int:
-        """Make the step that of its shards, or of one process; return the number of threads."""
-        if self._sharding is None:
-            resolve(self._step.model)
-            return threads
-        self._sharding.prepare(self._step)
-        return threads or self._sharding.threads
-
-    def _begin(self, graph: TrainingGraph | None) -> None:
-        """Answer for the states of a training graph from now on, if there is one."""
         self._open = True
-        self._graph = graph
+        self._graph = None if _is_loaded(source) else cast("TrainOp", source).graph
         self._bind(self)
         global_state.register_session(self, self.info.precision)
         warn_if_unscaled(self.info)
+        if not emulate and not on_openvino:
+            warn_if_slow(self.info.precision, self._device)
+        warn_if_unknown(providers[0])
 
     def limit_skips(self, steps: int) -> None:
         """Say when `run` raises LossScaleError, where the loss scale leaves that to the session.
@@ -226,7 +218,7 @@ class TrainingSession(Inspection):
         needed = tuple(dict.fromkeys((*self._outcome.needed(names), *self._skips.needed)))
         applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
-        checked = self._check(feeds, program)
+        checked = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
         results = program.run(self._states.current, checked)
         self._states.advance()
         waiting = self._waiting.batches
@@ -250,7 +242,8 @@ class TrainingSession(Inspection):
         names = fetch_names(self.info, fetches, updates=False)
         self.check_averages(averaged)
         program = self._programs.get(names, updates=False, averaged=averaged)
-        return program.run(self._states.current, self._check(feeds, program))
+        checked = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
+        return program.run(self._states.current, checked)
 
     def check_examples(self, arrays: Mapping[str, Array]) -> None:
         """Refuse examples that `run` would refuse, before the first of them is trained on.
@@ -369,7 +362,12 @@ class TrainingSession(Inspection):
             StepError: A step file does not hold the structure.
         """
         keep_mode = arguments.switch("training_mode", training_mode)
-        weights = self._weights(averaged)
+        self.check_averages(averaged)
+        weights = states = self.state_dict()
+        if averaged:
+            averages = (self.info.averages or {}).items()
+            own = {name: states[a].astype(states[name].dtype) for name, a in averages}
+            weights = {**states, **own}
         model = self._step.original()
         if not keep_mode:
             turn_off_training_mode(model)
@@ -377,15 +375,6 @@ class TrainingSession(Inspection):
         if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model
-
-    def _weights(self, averaged: bool) -> dict[str, Array]:
-        """Return the states, variables as their averages if asked for."""
-        self.check_averages(averaged)
-        states = self.state_dict()
-        weights = dict(states)
-        for name, average in (self.info.averages or {}).items() if averaged else ():
-            weights[name] = states[average].astype(states[name].dtype)
-        return weights
 
     def check_averages(self, averaged: object) -> None:
         """Refuse to use averages that the step does not keep.
@@ -440,9 +429,6 @@ class TrainingSession(Inspection):
         kept = tuple(name for name in states if name not in fits and name not in begun)
         self.restored = Restored(tuple(fits), left, kept, tuple(begun))
         return self.restored
-
-    def _check(self, feeds: Feeds, program: Program) -> dict[str, Any]:
-        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
 
     def _bind(self, store: StateStore) -> None:
         """Let the optimizer's states be read from and assigned in this session, or what it left."""

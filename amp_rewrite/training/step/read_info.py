@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -17,66 +16,42 @@ from amp_rewrite.graph.step_metadata import check_description, step_description
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
-_Shape = tuple[int, ...]
-
 _SCALARS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "grads_finite")
 """Fetches that are single numbers."""
 
 
-def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
-    """Refuse a description that does not fit its graph."""
-    for find in (_inputs, _outputs, _values, _types, _scalars, _averages):
-        for misfit in find(info, graph):
-            raise StepError(
-                f"the metadata {STEP_KEY!r} of the model do not fit its graph: {misfit.key}",
-                where=where,
-                found=misfit.found,
-                expected=misfit.expected,
-                remedy="build the step again",
-            )
-
-
-def _inputs(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find what is not an input of the graph, and inputs that are described twice or not at all."""
+def _misfits(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
+    """Find what of a description does not fit its graph."""
     described = Counter((*info.names, *info.inputs))
     inputs = Counter(str(value.name) for value in graph.inputs)
     for name in (described - inputs) + (inputs - described):
-        yield Misfit(
-            "inputs",
-            f"{name!r} missing, or described twice",
-            "each input of the graph as a state or an input",
-        )
-
-
-def _outputs(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find next values that several states share."""
+        found = f"{name!r} missing, or described twice"
+        yield Misfit("inputs", found, "each input of the graph as a state or an input")
     for name, count in Counter(state.output for state in info.states).items():
         if count > 1:
             yield Misfit("states", f"{count} with the output {name!r}", "one each")
-
-
-def _values(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find names of values that the graph does not have."""
     values = values_by_name(graph)
     for key, name in _named(info):
         if name not in values:
             yield Misfit(key, repr(name), "the name of a value")
+    yield from _types(info, values)
+    shapes = {state.name: state.shape for state in info.states}
+    for name, average in (info.averages or {}).items():
+        if name not in shapes:
+            yield Misfit("averages", repr(name), "the name of a state")
+        elif shapes.get(average) != shapes[name]:
+            expected = f"a state of the shape {list(shapes[name])}"
+            yield Misfit(f"averages.{name}", repr(average), expected)
 
 
-def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find states that differ from their inputs and next values, as far as these are known."""
-    values = values_by_name(graph)
+def _types(info: StepInfo, values: Mapping[str, ir.Value]) -> Iterator[Misfit]:
+    """Find states and scalars that differ from their values, as far as these are known."""
     for index, state in enumerate(info.states):
         for key, name in (("name", state.name), ("output", state.output)):
             value, expected = values[name], f"{state.dtype} {list(state.shape)}"
             dtype = None if value.dtype is None else elements.tensor(value.dtype)
             if dtype not in (None, f"tensor({state.dtype})") or not may_have(value, state.shape):
                 yield Misfit(f"states[{index}].{key}", f"{name!r}, {dtype} {value.shape}", expected)
-
-
-def _scalars(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find numbers of a loss scale that are tensors."""
-    values = values_by_name(graph)
     for name, value in info.fetches.items():
         if name in _SCALARS and not may_have(values[value], ()):
             yield Misfit(f"fetches.{name}", repr(value), "the name of a scalar")
@@ -95,22 +70,6 @@ def _named(info: StepInfo) -> Iterator[tuple[str, str]]:
         yield from ((f"{key}.{name}", value) for name, value in (names or {}).items())
 
 
-def _averages(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
-    """Find averages that are not states, or not those of a state of their shape."""
-    shapes = _shapes(info)
-    for name, average in (info.averages or {}).items():
-        if name not in shapes:
-            yield Misfit("averages", repr(name), "the name of a state")
-        elif shapes.get(average) != shapes[name]:
-            expected = f"a state of the shape {list(shapes[name])}"
-            yield Misfit(f"averages.{name}", repr(average), expected)
-
-
-def _shapes(info: StepInfo) -> dict[str, _Shape]:
-    """Return the shapes of the states by name."""
-    return {state.name: state.shape for state in info.states}
-
-
 def read_info(model: ir.Model, where: object = None) -> StepInfo:
     """Return the description of a step model."""
     if STEP_KEY not in model.metadata_props:
@@ -123,16 +82,14 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
     check_description(model, where, complete=True)
     content = step_description(model)
     del content["version"]
-    info = _info(content)
-    check_info(info, model.graph, where)
+    states = (StateInfo(**{**s, "shape": tuple(s["shape"])}) for s in content.pop("states"))
+    info = StepInfo(states=tuple(states), inputs=tuple(content.pop("inputs")), **content)
+    for misfit in _misfits(info, model.graph):
+        raise StepError(
+            f"the metadata {STEP_KEY!r} of the model do not fit its graph: {misfit.key}",
+            where=where,
+            found=misfit.found,
+            expected=misfit.expected,
+            remedy="build the step again",
+        )
     return info
-
-
-def _info(content: dict[str, Any]) -> StepInfo:
-    states: list[dict[str, Any]] = content.pop("states")
-    inputs: Iterable[str] = content.pop("inputs")
-    for state in states:
-        state["shape"] = tuple(state["shape"])
-    return StepInfo(
-        states=tuple(StateInfo(**state) for state in states), inputs=tuple(inputs), **content
-    )
