@@ -33,11 +33,7 @@ class Collective(Protocol):
     local_size: int
 
     def sum(self, buffer: Array) -> None:
-        """Replace a buffer by its sum over the shards, the same bits on each.
-
-        Args:
-            buffer: A contiguous array of float32 or float64.
-        """
+        """Replace a contiguous float32 or float64 array by its sum, the same bits on each shard."""
         ...
 
     def gather(self, array: Array) -> list[Array]:

@@ -49,14 +49,11 @@ class Shards(ShardContext):
         return self.rank == 0
 
     def part(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Return this shard's examples of a global batch.
+        """Return this shard's examples of a global batch, whose number of examples they divide.
 
         Args:
             batch: Input name -> array whose first axis runs over examples; arrays without axes
                 go to every shard.
-
-        Raises:
-            DataError: The number of examples is not a multiple of the number of shards.
         """
         arrays_by_name = arguments.mapping("batch", batch, what="arrays by the names of inputs")
         arrays = {name: arguments.array(str(name), array) for name, array in arrays_by_name.items()}
@@ -68,9 +65,6 @@ class Shards(ShardContext):
         Args:
             data: A file, arrays by input name, or an iterable of global batches.
             names: The inputs of the step, for batches that are tuples.
-
-        Raises:
-            DataError: It is none of these, or cannot be read.
         """
         return ShardedExamples(as_examples(data, names), self.rank, self.size)
 
@@ -82,12 +76,8 @@ class Shards(ShardContext):
         """Check that a text is the same on all shards; all of them must call it.
 
         Args:
-            what: What the text describes, for the error.
+            what: The words for the text in the error.
             text: One line.
-
-        Raises:
-            ShardError: It differs.
-            OptionError: It is not a string.
         """
         arguments.text("text", text, what="what the shards are to agree on")
         compare(self.collective, what, text)
@@ -199,14 +189,14 @@ class ShardedExamples(Examples):
         size = self._whole.size
         if size is None:
             return self._whole.steps(batch, drop_last=drop_last)
-        _check_divides(batch, self._shards)
+        _check_even(arguments.integer("batch", batch, low=1), self._shards)
         whole, rest = divmod(size, batch)
         return whole + (rest >= self._shards and not drop_last)
 
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
         """Yield this shard's part of each batch of one epoch."""
         if self._whole.size is not None:
-            _check_divides(epoch.batch, self._shards)
+            _check_even(arguments.integer("batch", epoch.batch, low=1), self._shards)
         for whole in self._whole.batches_of(epoch):
             length = max(len(array) for array in whole.values() if array.ndim)
             even = length - length % self._shards
@@ -215,10 +205,6 @@ class ShardedExamples(Examples):
                     name: array[:even] if array.ndim else array for name, array in whole.items()
                 }
                 yield _part_of_batch(kept, self._rank, self._shards)
-
-
-def _check_divides(batch: int, shards: int) -> None:
-    _check_even(arguments.integer("batch", batch, low=1), shards)
 
 
 def _check_even(examples: int, shards: int, where: str | None = None) -> None:

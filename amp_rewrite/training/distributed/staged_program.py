@@ -36,30 +36,6 @@ from amp_rewrite.training.step.step_info import StepInfo
 _ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
 
 
-class Halfway:
-    """Remembers that a step failed between its sums.
-
-    Other shards wait for the rest of them; the sums of a further step would meet those.
-    """
-
-    def __init__(self) -> None:
-        """Begin before the first step."""
-        self._error: str | None = None
-
-    def note(self, error: BaseException) -> None:
-        """Remember an error."""
-        self._error = " ".join(f"{type(error).__name__}: {error}".split())
-
-    def check(self) -> None:
-        """Refuse to go on after an error."""
-        if self._error is not None:
-            raise ShardError(
-                "an earlier step failed between two sums; this shard cannot go on with the others",
-                found=self._error,
-                remedy="let the error end all shards, and resume from the checkpoint",
-            )
-
-
 class ShardedProgram(Program):
     """A step in stages; after each, all sums are made whose inputs are there."""
 
@@ -68,43 +44,40 @@ class ShardedProgram(Program):
         model: ir.Model,
         info: StepInfo,
         sets: Sequence[StateTensors],
+        sharding: SessionSharding,
         *,
         device: Device,
-        groups: Mapping[Groups, Collective],
-        halfway: Halfway,
         **options: Any,
     ) -> None:
-        """Cut a step and load its stages; `groups` has this shard's group in groups of shards."""
-        self.info = info
-        self._halfway, self._groups, self._device = halfway, groups, device
+        """Cut a step and load its stages."""
+        self.info, self._sharding = info, sharding
         model = clone(model)
         _set_apart(model.graph)
         levels = _levels(model.graph)
-        self._levels = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
-        targets = {n: v for level in self._levels for bucket in level for n, v in bucket.targets()}
-        self._stages: list[Program | None] = []
-        for stage in _stages(model, levels):
+        buckets = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
+        targets = {n: v for level in buckets for bucket in level for n, v in bucket.targets()}
+        self._parts: list[Program | _Bucket] = []
+        for stage, level in zip(_stages(model, levels), buckets, strict=True):
             own = {name: targets[name] for name in stage.leaves if name in targets}
-            self._stages.append(
-                stage_runner(stage, info, sets, own, device=device, **options)
-                if stage.leaves
-                else None
-            )
+            if stage.leaves:
+                loaded = stage_runner(stage, info, sets, own, device=device, **options)
+                self._parts.append(loaded)
+            self._parts += level
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
         """See `Program`."""
-        self._halfway.check()
+        self._sharding.check()
         begun = False
         try:
-            for stage, level in zip(self._stages, self._levels, strict=True):
-                if stage is not None:
-                    stage.compute(current, feeds, values)
-                for bucket in level:
+            for part in self._parts:
+                if isinstance(part, _Bucket):
                     begun = True
-                    bucket.exchange(self._groups[bucket.groups], values)
+                    part.exchange(self._sharding.groups[part.groups], values)
+                else:
+                    part.compute(current, feeds, values)
         except BaseException as error:
             if begun:
-                self._halfway.note(error)
+                self._sharding.failure = " ".join(f"{type(error).__name__}: {error}".split())
             raise
 
 
@@ -239,13 +212,16 @@ class SessionSharding:
         writes: Whether this shard writes files.
         threads: Threads inside an operator for sessions that leave the choice open.
         always: Values that every run computes, fetched or not: sums that all shards have to make.
+        groups: Groups of shards -> that of this shard; engines have few, which sessions share.
+        failure: The error of a step that failed between its sums, or None. Other shards wait for
+            the rest of them; the sums of a further step would meet those.
     """
 
     def __init__(self, world: Collective, collectives: dict[Groups, Collective]) -> None:
-        """Begin before the step is known; engines have few groups, so that sessions share them."""
-        self._world, self._groups = world, collectives
+        """Begin before the step is known."""
+        self._world, self.groups = world, collectives
         collectives[()] = world
-        self._halfway = Halfway()
+        self.failure: str | None = None
         self._sums: set[str] = set()
         self.always: tuple[str, ...] = ()
         self.writes = world.rank == 0
@@ -257,8 +233,8 @@ class SessionSharding:
         _compare_steps(self._world, step)
         for groups in sorted({groups_of(node) for node in sums}):
             check_permutation(groups, self._world.size)
-            if groups not in self._groups:
-                self._groups[groups] = self._world.split(groups)
+            if groups not in self.groups:
+                self.groups[groups] = self._world.split(groups)
         model = step.model
         spread_masks(model, self._world.rank)
         values = values_by_name(model.graph)
@@ -286,9 +262,16 @@ class SessionSharding:
                     remedy="fetch it in a session of the step that it belongs to",
                 )
         resolve(stage.model, self._world.size)
-        return ShardedProgram(
-            stage.model, info, sets, groups=self._groups, halfway=self._halfway, **options
-        )
+        return ShardedProgram(stage.model, info, sets, self, **options)
+
+    def check(self) -> None:
+        """Refuse to go on after an error between two sums."""
+        if self.failure is not None:
+            raise ShardError(
+                "an earlier step failed between two sums; this shard cannot go on with the others",
+                found=self.failure,
+                remedy="let the error end all shards, and resume from the checkpoint",
+            )
 
     def agree(self, text: str | None) -> str | None:
         """Return on all shards what the first one says that says anything; None if none does.
@@ -303,7 +286,7 @@ class SessionSharding:
 
     def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
         """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
-        self._halfway.check()
+        self.check()
         compare(self._world, "their calls", "restore")
         tensors: dict[str, Array] = {}
         note: dict[str, Any] = {}

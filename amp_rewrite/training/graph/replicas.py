@@ -113,7 +113,11 @@ def resolve(model: ir.Model, shards: int = 1) -> None:
             count = len(groups[0]) if groups and shards > 1 else shards
             if count == 1:
                 _remove_products(model.graph, node)
-            _replace(model.graph, node, _number(model.graph, count))
+            name = f"{COUNT}/{count}"
+            number = model.graph.initializers.get(name)
+            if number is None:
+                number = hold(model.graph, name, np.array(count, np.float32))
+            _replace(model.graph, node, number)
         elif shards == 1:
             _replace(model.graph, node, input_of(node, 0))
 
@@ -133,14 +137,6 @@ def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
             other = left if right is share else right
             if other is not None and product.graph is graph:
                 _replace(graph, product, other)
-
-
-def _number(graph: ir.Graph, number: int) -> ir.Value:
-    name = f"{COUNT}/{number}"
-    initializer = graph.initializers.get(name)
-    if initializer is not None:
-        return initializer
-    return hold(graph, name, np.array(number, np.float32))
 
 
 def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:

@@ -170,7 +170,12 @@ class Inputs:
         """Return the feeds that are needed, as arrays or OrtValues; the others are checked too."""
         for name in feeds:
             if name not in self.declared:
-                raise self._unknown(name)
+                close = get_close_matches(str(name), self.declared, n=1)
+                raise FeedError(
+                    f"the step has no input {name!r}",
+                    expected=", ".join(self.declared) or "no feeds",
+                    remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
+                )
         for name in sorted(needed - feeds.keys() - self._defaults):
             raise FeedError(
                 f"the input {name!r} is not fed",
@@ -211,14 +216,6 @@ class Inputs:
                 remedy="leave the empty batch out",
             )
 
-    def _unknown(self, name: str) -> FeedError:
-        close = get_close_matches(str(name), self.declared, n=1)
-        return FeedError(
-            f"the step has no input {name!r}",
-            expected=", ".join(self.declared) or "no feeds",
-            remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
-        )
-
     def _tensor(self, name: str, content: Any) -> Any:
         """Return an array or OrtValue of the declared type."""
         declared = self.declared[name].dtype
@@ -250,7 +247,10 @@ class Inputs:
             raise self._wrong_type(name, array.dtype)
         with np.errstate(over="ignore"):
             fitted = array.astype(dtype)
-        changed = _changed(array, fitted)
+        if array.dtype.kind == "f":  # fractions may be rounded
+            changed = np.isfinite(array) & ~np.isfinite(fitted)
+        else:
+            changed = fitted.astype(array.dtype) != array
         if not changed.any():
             return fitted
         if not written:
@@ -312,21 +312,10 @@ class Inputs:
     def _expected(self, name: str) -> str:
         value = self.declared[name]
         word = "any type" if value.dtype is None else str(value.dtype.numpy())
-        return f"{word} {_dims(value.shape)}"
-
-
-def _changed(array: Any, fitted: Any) -> Any:
-    """Return where numbers are others in another type, apart from the rounding of fractions."""
-    if array.dtype.kind == "f":
-        return np.isfinite(array) & ~np.isfinite(fitted)
-    return fitted.astype(array.dtype) != array
-
-
-def _dims(shape: ir.Shape | None) -> str:
-    if shape is None:
-        return "of any shape"
-    dims = (str(d) if isinstance(d, int) else str(d.value or "?") for d in shape)
-    return f"[{', '.join(dims)}]"
+        if value.shape is None:
+            return f"{word} of any shape"
+        dims = (str(d) if isinstance(d, int) else str(d.value or "?") for d in value.shape)
+        return f"{word} [{', '.join(dims)}]"
 
 
 def feed_shape(feed: Any) -> tuple[int, ...]:

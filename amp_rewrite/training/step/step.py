@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import StepError
 from amp_rewrite.grad.builder.known import copy_of, maker
 from amp_rewrite.graph import elements
@@ -37,7 +38,7 @@ from amp_rewrite.training.step.step_info import (
     StateInfo,
     StepInfo,
 )
-from amp_rewrite.training.step.trained_model import forward_of, seed_number
+from amp_rewrite.training.step.trained_model import forward_of
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.api import RewriteResult
@@ -169,7 +170,7 @@ def read_step(source: Source) -> Step:
 def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     """Return a step with everything that can be fetched."""
     check_train_op(train_op)
-    seed = seed_number(seed)
+    seed = arguments.integer("the seed", seed, low=-(2**63))
     training = train_op.graph
     read = _read_by(train_op)
     _name_values(training.model.graph)
