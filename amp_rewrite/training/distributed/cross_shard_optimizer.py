@@ -13,6 +13,7 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.replicas import (
+    CURRENT,
     Groups,
     cross_replica_gather,
     cross_replica_sum,
@@ -27,7 +28,6 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
-from amp_rewrite.training.session.sharding import CURRENT
 
 SUM, MEAN = "sum", "mean"
 _SCOPE = "cross_replica"

@@ -14,8 +14,7 @@ from amp_rewrite.training.data.examples import Batch, Epoch, Examples
 from amp_rewrite.training.distributed import mpi_engine
 from amp_rewrite.training.distributed.collective import Array, Collective, compare
 from amp_rewrite.training.distributed.staged_program import SessionSharding
-from amp_rewrite.training.graph.replicas import Groups
-from amp_rewrite.training.session.sharding import ShardContext, Sharding
+from amp_rewrite.training.graph.replicas import Groups, ShardContext, Sharding
 
 TIMEOUT = 300.0
 """Seconds after which a shard that does not answer is given up."""

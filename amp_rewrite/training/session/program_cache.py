@@ -20,7 +20,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
-from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.graph.replicas import Sharding, resolve
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.compiled_program import (
     CompiledProgram,
@@ -29,7 +29,6 @@ from amp_rewrite.training.session.compiled_program import (
     StateTensors,
     is_openvino,
 )
-from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name

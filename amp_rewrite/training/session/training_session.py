@@ -22,7 +22,7 @@ from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.graph.replicas import ShardContext, resolve, sharding_of
 from amp_rewrite.training.graph.training_graph import StateStore
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.checkpoint import (
@@ -47,7 +47,6 @@ from amp_rewrite.training.session.partial_restore import (
     state_tensors,
 )
 from amp_rewrite.training.session.program_cache import ProgramCache
-from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, SkipWatch, warn_if_unscaled
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
@@ -138,7 +137,7 @@ class TrainingSession(Inspection):
         load_libraries(self._device)
         kernels = _target(target, providers[0], self._device)
         self._step = _step_of(source, seed, precision, kernels)
-        self._sharding = sharding_of(shards, self._step)
+        self._sharding = sharding_of(shards, self._step.model)
         if self._sharding is None:
             resolve(self._step.model)
         else:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError
@@ -71,16 +69,18 @@ def cut_step(
     for _, value in next_states:
         graph.outputs.append(value)
     remove_unused(graph)
-    backward = _merge_equal(model, info)
     remove_inputs(graph, {s.name for s, _ in next_states})
     declare_types(model, graph.outputs)
-    kept = {v.name for v in graph.inputs}
+    kept = values_by_name(graph).keys()
+    gradients = info.gradients and {k: v for k, v in info.gradients.items() if v in kept}
     described = replace(
         info,
         states=tuple(s for s in info.states if s.name in kept),
         inputs=tuple(name for name in info.inputs if name in kept),
         fetches=outputs,
-        **backward,
+        seed=info.seed if info.seed in kept else None,
+        boundary=info.boundary if info.boundary in kept else None,
+        gradients=gradients,
     )
     if not defaults:
         for name in described.names:
@@ -122,25 +122,6 @@ def remove_unused(graph: ir.Graph) -> None:
     for name, value in list(graph.initializers.items()):
         if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
             del graph.initializers[name]
-
-
-def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
-    """Merge equal nodes; return the names that seed, boundary and gradients have then."""
-    graph, values = model.graph, values_by_name(model.graph)
-    gradients = info.gradients or {}
-    named = {info.seed, info.boundary, *gradients.values()}
-    followed = [name for name in values if name in named]
-    probe = ir.node("Probe", [values[name] for name in followed])  # sees what becomes of them
-    graph.append(probe)
-    CommonSubexpressionEliminationPass()(model)
-    now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
-    graph.remove(probe, safe=True)
-    kept = {variable: now[name] for variable, name in gradients.items() if name in now}
-    return {
-        "seed": now.get(str(info.seed)),
-        "boundary": now.get(str(info.boundary)),
-        "gradients": None if info.gradients is None else kept,
-    }
 
 
 def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:
