@@ -113,7 +113,13 @@ class MpiCollective:
                 waited = time.monotonic() - start
                 if waited > self._timeout:
                     atexit.register(_abort, self._mpi, 1)  # the end of MPI would wait for ever
-                    raise self._late()
+                    raise ShardError(
+                        "another shard does not answer",
+                        where=f"shard {self.rank} of {self.size}",
+                        found=f"no answer in {self._timeout:g} seconds",
+                        remedy="look for the error of the other shard, and resume from the "
+                        "checkpoint; a larger timeout= waits longer",
+                    )
                 time.sleep(0 if waited < _SPIN else _NAP)
         except self._mpi.Exception as error:
             raise ShardError(
@@ -122,15 +128,6 @@ class MpiCollective:
                 found=error,
                 remedy="look for the error of the other shard, and resume from the checkpoint",
             ) from error
-
-    def _late(self) -> ShardError:
-        return ShardError(
-            "another shard does not answer",
-            where=f"shard {self.rank} of {self.size}",
-            found=f"no answer in {self._timeout:g} seconds",
-            remedy="look for the error of the other shard, and resume from the checkpoint; "
-            "a larger timeout= waits longer",
-        )
 
 
 def _abort(mpi: Any, status: int) -> None:

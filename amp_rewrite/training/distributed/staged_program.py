@@ -33,8 +33,6 @@ from amp_rewrite.training.step.dropout import spread_masks
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
-_ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
-
 
 class ShardedProgram(Program):
     """A step in stages; after each, all sums are made whose inputs are there."""
@@ -101,9 +99,8 @@ class _Bucket:
         dtype = nodes[0].outputs[0].dtype
         if self._sums and device.is_host and len(known) == len(nodes) and dtype is not None:
             kind = dtype.numpy()
-            step = _ALIGNMENT // kind.itemsize
-            *starts, length = accumulate((-(-prod(s) // step) * step for s in known), initial=0)
-            self._whole = whole = _aligned(length, kind)
+            *starts, length = accumulate(map(prod, known), initial=0)
+            self._whole = whole = np.zeros(length, kind)
             parts = [whole[i : i + prod(s)].reshape(s) for i, s in zip(starts, known, strict=True)]
             self._parts = [to_ort_value(part, HOST) for part in parts]
 
@@ -133,14 +130,6 @@ class _Bucket:
 
 def _kind(node: ir.Node) -> tuple[str, Groups, str]:
     return node.op_type, groups_of(node), str(node.outputs[0].dtype)
-
-
-def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
-    """Return zeros that begin at a multiple of _ALIGNMENT bytes."""
-    size = length * dtype.itemsize
-    room = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size].view(dtype)
 
 
 def _set_apart(graph: ir.Graph) -> None:

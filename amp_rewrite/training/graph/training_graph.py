@@ -366,30 +366,24 @@ class TrainingGraph:
 
     def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
         """Return the variable that a state, a value or a name denotes."""
-        if isinstance(reference, State):
-            denoted: ir.Value | None = reference.value
-        elif isinstance(reference, GraphValue):
-            denoted = reference.value
-        elif isinstance(reference, str):
-            denoted = self.value(reference).value
-        elif not isinstance(reference, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        denoted = self.value(reference) if isinstance(reference, str) else reference
+        value = denoted.value if isinstance(denoted, State | GraphValue) else denoted
+        if not isinstance(value, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise UnknownValueError(
                 "not a variable",
                 found=f"an object of type {type(reference).__name__}",
                 expected="a state, a value of the model, or a name",
             )
-        else:
-            denoted = reference
-            if denoted.graph is self.source.graph:
-                denoted = self.value(str(denoted.name)).value
-        if denoted.graph is not self.model.graph or not denoted.is_initializer():
+        if value.graph is self.source.graph:
+            value = self.value(str(value.name)).value
+        if value.graph is not self.model.graph or not value.is_initializer():
             raise UnknownValueError(
                 "not a variable of this model",
-                where=denoted.name,
+                where=value.name,
                 expected="one of its initializers",
                 remedy="load the model once, and take variables from that model",
             )
-        state = self.track(denoted, "variable", trainable=True)
+        state = self.track(value, "variable", trainable=True)
         state.trainable = True
         return state
 

@@ -41,7 +41,14 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
     varying = depending_on(graph.model.graph, present)
     modal = [n for n in graph.model.graph if n.op_type in _MODAL and not n.domain]
     left = [n for n in modal if n not in graph.in_training_mode]
-    chosen = [n for n in left if _is_trained(graph, n, varying)]
+    tracks = graph.train_statistics
+    chosen = [
+        n
+        for n in left
+        if n.op_type == "Dropout"
+        or (tracks is None and any(v in varying for v in n.inputs[1:3]))
+        or tracks
+    ]
     _check_not_differentiated(graph, chosen)
     graph.trains, graph.trained = True, present
     graph.in_training_mode.update(chosen)
@@ -52,15 +59,6 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
             _track_statistics(graph, node)
         else:
             normalise_by_running_statistics(node)
-
-
-def _is_trained(graph: TrainingGraph, node: ir.Node, varying: set[ir.Value]) -> bool:
-    """Return whether a node is to be in training mode."""
-    if node.op_type == "Dropout":
-        return True
-    if graph.train_statistics is not None:
-        return graph.train_statistics
-    return any(v in varying for v in node.inputs[1:3])
 
 
 def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) -> None:

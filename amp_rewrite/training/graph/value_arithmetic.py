@@ -340,8 +340,9 @@ def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:
     if entry is None or entry is ...:
         return entry
     if isinstance(entry, ir.Value):
-        return _index_value(b, x, entry)
-    if isinstance(entry, slice):
+        if b.type_of(entry) in _INDEX_TYPES and b.rank(entry) is not None:
+            return entry
+    elif isinstance(entry, slice):
         parts = (entry.start, entry.stop, entry.step)
         if all(part is None or _is_integer(part) for part in parts) and entry.step != 0:
             return entry
@@ -350,19 +351,8 @@ def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:
     raise OptionError(
         "not an index",
         where=x.name,
-        found=repr(entry),
-        expected="integers, slices, None, ... or a value of int32 or int64",
-    )
-
-
-def _index_value(b: Builder, x: ir.Value, entry: ir.Value) -> ir.Value:
-    if b.type_of(entry) in _INDEX_TYPES and b.rank(entry) is not None:
-        return entry
-    raise OptionError(
-        "not an index",
-        where=x.name,
-        found=f"the value {entry.name!r}",
-        expected="a value of int32 or int64 of known rank",
+        found=f"the value {entry.name!r}" if isinstance(entry, ir.Value) else repr(entry),
+        expected="integers, slices, None, ... or a value of int32 or int64 of known rank",
     )
 
 

@@ -83,7 +83,11 @@ def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
     attention mask is not a weight, and weight decay would make NaN of it.
     """
     nodes = model.graph if value is None else nodes_before(model.graph, value)
-    weights = {v for v in _weights(nodes) if not _is_infinite(v)}
+    weights = {
+        v
+        for v in _weights(nodes)
+        if v.const_value is None or not np.isinf(v.const_value.numpy()).any()
+    }
     weights.update([value] if value is not None and value.is_initializer() else [])
     return [v for v in model.graph.initializers.values() if v in weights]
 
@@ -110,15 +114,9 @@ def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     for node in nodes:
         settings = row_of(node).settings
         for index, value in enumerate(node.inputs):
-            if value is not None and index not in settings and _is_weight(value):
+            if value is None or index in settings:
+                continue
+            if value.is_initializer() and is_float(value):
                 yield value
         for graph in subgraphs(node):
             yield from _weights(graph)
-
-
-def _is_infinite(value: ir.Value) -> bool:
-    return value.const_value is not None and bool(np.isinf(value.const_value.numpy()).any())
-
-
-def _is_weight(value: ir.Value) -> bool:
-    return value.is_initializer() and is_float(value)

@@ -74,13 +74,6 @@ def write_checkpoint(
 
 def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> str:
     """Return what is stored besides the tensors, as JSON."""
-    if not isinstance(progress, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise SaveError(
-            "the progress must be a mapping",
-            where=where,
-            found=f"an object of type {type(progress).__name__}",
-            remedy="pass a dictionary such as {'epoch': 3}",
-        )
     try:
         return json.dumps({"version": _VERSION, "roles": dict(roles), "progress": dict(progress)})
     except (TypeError, ValueError, RecursionError) as error:
@@ -88,7 +81,7 @@ def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> 
             "JSON cannot hold the progress",
             where=where,
             found=error,
-            expected="texts, numbers, lists, and dictionaries with texts as keys",
+            expected="a dictionary such as {'epoch': 3}, of texts, numbers, lists and dictionaries",
             remedy="convert arrays and numbers of numpy with .tolist()",
         ) from error
 

@@ -145,21 +145,20 @@ def fitted(
 def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], where: Any) -> None:
     missing = [name for name in states if name not in tensors]
     unknown = [name for name in tensors if name not in states]
-    misfits = [
-        (k, why) for k, s in states.items() if k in tensors and (why := _misfit(tensors[k], s))
-    ]
-    if not missing and not unknown and not misfits:
-        return
     what = "the checkpoint belongs to another model or optimizer"
-    expected = "only what the step has"
+    found, expected = None, "only what the step has"
     if missing:
         close = get_close_matches(missing[0], unknown, n=1)
-        hint = f" (it has {close[0]!r})" if close else ""
-        expected = f"{_few(missing)}, which it lacks{hint}"
-    found = f"{_few(unknown)} that the step does not have" if unknown else None
-    if misfits and not missing and not unknown:
-        what = f"the checkpoint belongs to another model: {misfits[0][0]!r} differs"
-        found, _, expected = misfits[0][1].partition(", not ")
+        expected = f"{_few(missing)}, which it lacks" + (f" (it has {close[0]!r})" if close else "")
+    if unknown:
+        found = f"{_few(unknown)} that the step does not have"
+    if not missing and not unknown:
+        whys = ((name, _misfit(tensors[name], state)) for name, state in states.items())
+        name, why = next(((name, why) for name, why in whys if why is not None), ("", None))
+        if why is None:
+            return
+        what = f"the checkpoint belongs to another model: {name!r} differs"
+        found, _, expected = why.partition(", not ")
     raise CheckpointError(
         what,
         where=where,

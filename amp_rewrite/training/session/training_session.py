@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.rewriting.plan.options import Changes, changed
@@ -49,7 +50,7 @@ from amp_rewrite.training.session.partial_restore import (
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, SkipWatch, warn_if_unscaled
-from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
+from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.trained_model import fetch_names, set_weights
 
@@ -253,11 +254,8 @@ class TrainingSession(Inspection):
         Raises:
             FeedError: A class or a row does not exist.
         """
-        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise FeedError(
-                "examples must be a mapping from input names to arrays", found=type(arrays).__name__
-            )
-        self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
+        examples = as_feeds(arrays)
+        self._inputs.refuse({k: v for k, v in examples.items() if k in self.info.inputs})
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor, as `restore` does; return the names of those that were taken.
@@ -446,7 +444,8 @@ def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> 
     step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
     kind: Changes = {"target": kernels.name, **low_of(None, kernels)}
     step = in_precision(step, precision, changed(None, **kind))
-    check_supported(step.info.precision, kernels)
+    if step.info.precision in LOW:
+        kernels.check_precision(step.info.precision)
     return step
 
 

@@ -48,7 +48,8 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     if not dropouts:
         return []
     builder = Builder(model, scope="random", part=Part.RANDOM)
-    counter = _counter(graph, seed)
+    counter = hold(graph, COUNTER, np.array(seed * POSITION % COUNTS, np.int64))
+    graph.inputs.append(counter)
     random = RandomNumbers(builder, counter)
     for number, node in enumerate(dropouts):
         _replace(builder, node, _mask(builder, node, random, number))
@@ -109,13 +110,6 @@ def _trains(node: ir.Node) -> bool:
     mode = node.inputs[2]
     constant = None if mode is None else constant_tensor(mode)
     return constant is not None and bool(constant.numpy())
-
-
-def _counter(graph: ir.Graph, seed: int) -> ir.Value:
-    start = np.array(seed * POSITION % COUNTS, np.int64)
-    value = hold(graph, COUNTER, start)
-    graph.inputs.append(value)
-    return value
 
 
 def _mask(b: Builder, node: ir.Node, random: RandomNumbers, number: int) -> ir.Value:

@@ -72,12 +72,6 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
     return _rewritten(step, chosen)
 
 
-def check_supported(precision: str, target: Target) -> None:
-    """Refuse a step in a low precision that a target does not compute in."""
-    if precision in LOW:
-        target.check_precision(precision)
-
-
 def _rewritten(step: Step, options: RewriteOptions) -> Step:
     """Rewrite a step; next states, fetches and gradients keep their names and types."""
     model, graph = step.model, step.model.graph

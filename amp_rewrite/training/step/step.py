@@ -86,18 +86,6 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) 
     return value
 
 
-def describe(state: State, output: ir.Value) -> StateInfo:
-    """Return what the metadata of a step say of a state, whose next value is `output`."""
-    tensor = _as_tensor(state.initial, state.name)
-    return StateInfo(
-        name=state.name,
-        output=str(output.name),
-        role=state.role,
-        dtype=elements.tensor(tensor.dtype)[len("tensor(") : -1],
-        shape=tuple(tensor.shape.numpy()),
-    )
-
-
 def _as_tensor(initial: ir.TensorProtocol | np.ndarray, name: str) -> ir.TensorProtocol:
     """Return an initial value as a tensor of its own that may be renamed."""
     if isinstance(initial, np.ndarray | np.generic):
@@ -127,7 +115,6 @@ class Step:
         self,
         fetches: Iterable[str],
         *,
-        updates: bool = True,
         defaults: bool = True,
         applies: bool | None = None,
     ) -> tuple[ir.Model, StepInfo]:
@@ -135,7 +122,7 @@ class Step:
         model, info = clone(self.model), self.info
         if applies is not None and info.boundary is not None:
             resolve_updates(model, info.boundary, last=applies)
-        return model, cut_step(model, info, fetches, updates=updates, defaults=defaults)
+        return model, cut_step(model, info, fetches, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state."""
@@ -172,7 +159,9 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     check_train_op(train_op)
     seed = arguments.integer("the seed", seed, low=-(2**63))
     training = train_op.graph
-    read = _read_by(train_op)
+    # The graph may hold the states of other optimizers too, which are not a part of this step.
+    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
+    read = wanted.union(*map(inputs_of, ancestors(wanted)))
     _name_values(training.model.graph)
     names = {*values_by_name(training.source.graph)}
     names.update(str(value.name) for value in train_op.fetches.values())
@@ -189,7 +178,11 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         if earlier not in (None, following) and earlier.name not in names:
             earlier.name = f"{earlier.name}:replaced"
         output = next_value(model.graph, following, state, names)
-        states.append(describe(state, output))
+        tensor = value.const_value
+        assert tensor is not None, "a state has an initial value"
+        dtype = elements.tensor(tensor.dtype)[len("tensor(") : -1]
+        shape = tuple(tensor.shape.numpy())
+        states.append(StateInfo(state.name, str(output.name), state.role, dtype, shape))
     states += replace_dropouts(model, seed)
     info = _info(train_op, model, states)
     model.metadata_props[STEP_KEY] = info.to_json()
@@ -206,15 +199,6 @@ def check_train_op(given: object) -> None:
         expected="a TrainOp",
         remedy="pass what Optimizer.minimize or apply_gradients returned",
     )
-
-
-def _read_by(train_op: TrainOp) -> set[ir.Value]:
-    """Return the values that updates and fetches are computed from.
-
-    The graph may hold the states of other optimizers too, which are not a part of this step.
-    """
-    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
-    return wanted.union(*map(inputs_of, ancestors(wanted)))
 
 
 def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:

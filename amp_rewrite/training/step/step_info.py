@@ -31,9 +31,8 @@ class StateInfo:
         name: Its name in state dicts and checkpoints; also the name of the graph input, whose
             default is the initial value.
         output: The graph output that holds its next value.
-        role: What it is: "variable", "slot", "statistic", "global_step", "learning_rate", ...
+        role: "variable", "slot", "statistic", "global_step", "learning_rate", ...
         dtype: Its element type as ONNX spells it in type strings, for example "float".
-        shape: Its dimensions.
     """
 
     name: str
@@ -55,8 +54,7 @@ class StepInfo:
     """The description of a step model.
 
     Attributes:
-        states: Its state tensors, in the order of their inputs.
-        inputs: The names of the data inputs.
+        states: Its state tensors, in the order of their inputs; `inputs` are the others.
         fetches: Name that `session.run` knows -> graph output.
         loss: The name of the loss in the graph, or None.
         targets: What evaluation compares, as far as the loss tells; None if it tells nothing. The
