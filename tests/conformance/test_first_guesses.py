@@ -266,7 +266,6 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         amp.AmpError,
         "lr is called learning_rate here",
     ),
-    "session.load": (lambda g: g.session.load, AttributeError, "it is called restore here"),
     "checkpoint='ck.onnx'": (
         lambda g: g.trainer.train(g.batch, checkpoint="ck.onnx"),
         amp.AmpError,

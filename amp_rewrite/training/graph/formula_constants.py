@@ -57,17 +57,15 @@ def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) 
     if not uses:
         return False
     named = paths and "." not in str(value.name) and not from_node
-    if (named or (from_node and separate)) and all(_is_neutral(value, use) for use in uses):
+    held = from_node and separate
+    if (named or held) and all(_is_neutral(value, use) for use in uses):
         return True
     if not _is_number(value):
-        return from_node and separate and all(_is_arithmetic(value, use) for use in uses)
-    if from_node and separate:
+        return held and all(_is_arithmetic(value, use) for use in uses)
+    if held or all(_is_no_parameter(use) or _is_embedding_scale(value, use) for use in uses):
         return True
-    if all(_is_no_parameter(use) or _is_embedding_scale(value, use) for use in uses):
-        return True
-    if not all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses):
-        return False
-    return from_node or named
+    arithmetic = all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses)
+    return arithmetic and (from_node or named)
 
 
 def _is_no_parameter(use: Use) -> bool:

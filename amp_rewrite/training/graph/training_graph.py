@@ -104,7 +104,6 @@ class State:
     """A tensor that one training step reads and the next one finds changed.
 
     Attributes:
-        graph: The training graph that it belongs to.
         name: Its name in state dicts and checkpoints.
         value: What nodes of the training graph read: an initializer of it.
         initial: The value before the first step.

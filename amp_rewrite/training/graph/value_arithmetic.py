@@ -248,16 +248,8 @@ class Arithmetic(ABC):
 
 
 _TYPES = {
-    dtype_name(dtype): dtype
-    for dtype in (
-        ir.DataType.FLOAT,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT16,
-        ir.DataType.BFLOAT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.BOOL,
-    )
+    dtype_name(ir.DataType[name]): ir.DataType[name]
+    for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "INT32", "INT64", "BOOL")
 }
 """Types by the names that users know."""
 

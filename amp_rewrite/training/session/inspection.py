@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from amp_rewrite.base import arguments
@@ -12,20 +10,12 @@ from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
-from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
-from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds, on_host
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
-
-_WHOLE = ("global_step", *SCALE_ROLES[1:])
-"""Roles of states that count."""
-
-_SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
-"""Roles of states that are numbers which users may want to change."""
 
 
 class Inspection:
@@ -54,35 +44,9 @@ class Inspection:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self.set(self._learning_rate().name, value)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What `set` can change: learning rates, counters and the loss scale, by their names."""
-        states = [state for state in self.info.states if state.role in _SETTABLE]
-        return {state.name: self.read_state(state.name).item() for state in states}
-
-    def set(self, name: str, value: float) -> None:
-        """Change a number that the step reads, from the next step on; checkpoints keep it.
-
-        `learning_rate` is the factor of a schedule, and `learning_rate/<group>` that of a group.
-        Momentum, betas, epsilons, weight decays and the numbers of a schedule are constants.
-
-        Args:
-            name: One of `settings`.
-            value: The number.
-
-        Raises:
-            OptionError: The step has no such number, it is a constant, or the value is impossible.
-        """
-        state = self._setting(arguments.text("name", name, what="the name of a number"))
-        whole = state.role in _WHOLE
-        low = 0.0 if whole or state.role == LEARNING_RATE else FLOAT32.smallest_normal
-        expected = f"{'an integer' if whole else 'a finite number'} of at least {low:g}"
-        number = arguments.number(name, value, low=low, high=FLOAT32.max, expected=expected)
-        if whole and number != int(number):
-            raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
-        self.assign_state(name, np.asarray(int(number) if whole else number))
+        expected = "a finite number of at least 0"
+        rate = arguments.number("learning rate", value, low=0, high=FLOAT32.max, expected=expected)
+        self.assign_state(self._learning_rate().name, np.asarray(rate))
 
     @property
     def global_step(self) -> int | None:
@@ -96,7 +60,10 @@ class Inspection:
         return self._states.read(name)
 
     def assign_state(self, name: str, value: Array) -> None:
-        """Replace one state tensor between two steps.
+        """Replace one state tensor between two steps; checkpoints keep it.
+
+        `learning_rate/<group>` is the rate of a group, which a schedule multiplies. Momentum,
+        betas, epsilons, weight decays and the numbers of a schedule are constants of the step.
 
         Raises:
             OptionError: The step has no such state, or shape or kind differ.
@@ -108,22 +75,6 @@ class Inspection:
         """Refuse to go on after the session is closed."""
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
-
-    def _setting(self, name: str) -> StateInfo:
-        """Return the state that holds a number that can be set."""
-        self.check_open()
-        states = {s.name: s for s in self.info.states if s.role in _SETTABLE}
-        if name in states:
-            return states[name]
-        others = {s.name for s in self.info.states} - states.keys()
-        raise OptionError(
-            f"{name!r} is not a number that can be set between steps",
-            expected=", ".join(states) or "nothing: the step has no such state",
-            remedy="use assign_state"
-            if name in others
-            else "momentum, betas, decays and schedules are constants of a step: save a "
-            "checkpoint, build the step with the other value, and restore",
-        )
 
     def _learning_rate(self) -> StateInfo:
         self.check_open()

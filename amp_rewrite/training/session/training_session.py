@@ -60,15 +60,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-_METHODS = {
-    **dict.fromkeys(("load", "load_checkpoint"), "restore"),
-    **dict.fromkeys(("step", "train_step"), "run"),
-    **dict.fromkeys(("save_model", "export_model"), "export"),
-    "fit": "amp_rewrite.Trainer.train",
-}
-"""What others call a method of a session -> what does it here."""
-
-
 class TrainingSession(Inspection):
     """A training step and its state, on a device.
 
@@ -285,13 +276,6 @@ class TrainingSession(Inspection):
         if text is not None:
             arguments.text("text", text, what="what the shards are to agree on")
         return text if self._sharding is None else self._sharding.agree(text)
-
-    if not TYPE_CHECKING:  # which knows the attributes that there are
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what a method is called here."""
-            hint = f"; it is called {_METHODS[name]} here" if name in _METHODS else ""
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
