@@ -85,9 +85,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.global_state import set_global_policy as set_global_policy
     from amp_rewrite.training.graph.freeze import freeze as freeze
     from amp_rewrite.training.graph.freeze import frozen as frozen
-    from amp_rewrite.training.graph.freeze import store_weights as store_weights
     from amp_rewrite.training.graph.freeze import unfreeze as unfreeze
-    from amp_rewrite.training.graph.lora import lora as lora
     from amp_rewrite.training.graph.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.graph.training_graph import value as value
     from amp_rewrite.training.inject import inject_loss_scaling as inject_loss_scaling
@@ -147,8 +145,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "training.diagnosis.diagnosis": "Diagnosis",
         "loop.doctor": "doctor",
         "loop.trainer": "Trainer train",
-        "training.graph.freeze": "freeze frozen store_weights unfreeze",
-        "training.graph.lora": "lora",
+        "training.graph.freeze": "freeze frozen unfreeze",
         "training.graph.training_graph": "GraphValue value",
         "training.training_operators": "lower_training_operators",
         "base.version": "__version__",

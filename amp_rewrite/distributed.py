@@ -3,7 +3,7 @@
 from amp_rewrite.errors import ShardError
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
-from amp_rewrite.training.distributed.shards import Shards, mpi, shard_context, started, torch
+from amp_rewrite.training.distributed.shards import Shards, mpi, shard_context
 from amp_rewrite.training.wrappers import register_wrappers
 
 __all__ = [
@@ -15,8 +15,6 @@ __all__ = [
     "Shards",
     "mpi",
     "shard_context",
-    "started",
-    "torch",
 ]
 
 register_wrappers()

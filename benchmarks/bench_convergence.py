@@ -1,6 +1,6 @@
 """Whether bfloat16 on OpenVINO learns what float32 learns there, from the same batches.
 
-    python benchmarks/bench.py convergence [digits_mlp digits_cnn resnet bert gpt underflow]
+    python benchmarks/bench.py convergence [digits_mlp digits_cnn resnet bert underflow]
 
 trains two networks on scikit-learn's digits from several seeds, and the networks of the three
 recipes of `examples/`. All that OpenVINO takes is low, whether it pays or not. Where this Python
@@ -154,19 +154,7 @@ def bert(precision: str, steps: int = 200) -> Run:
     return _recipe(recipe, batches, held_out, precision)
 
 
-def gpt(precision: str, steps: int = 150) -> Run:
-    """Train the adapters of the recipe's language model."""
-    recipe, recipe_data = _example("finetune_gpt"), _example("recipe_data")
-    found = importlib.util.find_spec("pydoc_data.topics")
-    assert found is not None, "Python ships with its documentation"
-    text = recipe_data.characters(Path(str(found.origin)))
-    end = len(text) // 10
-    held_out = next(recipe_data.passages(text[-end:], recipe.HELD_OUT, recipe.LENGTH))
-    batches = list(islice(recipe_data.passages(text[:-end], recipe.BATCH, recipe.LENGTH), steps))
-    return _recipe(recipe, batches, held_out, precision)
-
-
-RECIPES: dict[str, Callable[..., Run]] = {"resnet": resnet, "bert": bert, "gpt": gpt}
+RECIPES: dict[str, Callable[..., Run]] = {"resnet": resnet, "bert": bert}
 DIGITS = ("digits_mlp", "digits_cnn")
 UNDERFLOW = "underflow"
 

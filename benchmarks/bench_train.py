@@ -4,7 +4,7 @@
     python benchmarks/bench.py train mlp --rounds 5      one, more often
     python benchmarks/bench.py train --torch-python PYTHON  an interpreter that has torch
     python benchmarks/bench.py train --engines           on OpenVINO too, and PyTorch in bfloat16
-    python benchmarks/bench.py train gpt_lora --engines --add --json FILE
+    python benchmarks/bench.py train bert_mini --engines --add --json FILE
                                                          the same, network by network; the file
                                                          names the command for all of them
     python benchmarks/bench.py train --profile mlp       what the time of a step goes to
@@ -63,15 +63,12 @@ def network(name: str) -> tuple[onnx.ModelProto, Batch]:
         batch = {"x": tokens, "attention": np.ones(tokens.shape, np.float32), "t": tokens[:, 0] % 2}
         return train_models.bert_base(4, 256, 4, length=64), batch
     numbers, vocabulary = train_models.text()
-    size = {"size": 256, "layers": 4} if name == LORA else {}
     batch = train_models.text_batch(numbers, 0, 16, 64)
-    return train_models.transformer(len(vocabulary), **size), batch
+    return train_models.transformer(len(vocabulary)), batch
 
 
 NETWORKS: tuple[str, ...] = ("mlp", "digits_cnn", "resnet", "transformer")
-LORA, RANK = "gpt_lora", 8
-"""The network of which adapters of this rank are trained, of queries and values."""
-OF_ENGINES = (*NETWORKS, "bert_mini", LORA)
+OF_ENGINES = (*NETWORKS, "bert_mini")
 LOW_OPSET = 22
 """The opset from which Conv takes bfloat16."""
 
@@ -83,8 +80,6 @@ def minimized(name: str) -> tuple[Any, Batch]:
     proto, batch = network(name)
     model = amp.load(proto)
     loss = amp.value(model, "loss")
-    if name == LORA:
-        amp.lora(model, "*.q.weight|*.v.weight", rank=RANK, alpha=2 * RANK)
     return amp.optimizers.Adam(1e-3).minimize(loss), batch
 
 
@@ -106,8 +101,6 @@ def torchs(name: str, *, low: bool = False, compiled: bool = False) -> Callable[
     torch.set_num_threads(THREADS)
     proto, batch = network(name)
     weights = train_torch.weights_of(proto)
-    if name == LORA:
-        train_torch.adapt(weights, (".q", ".v"), RANK)
     optimizer = torch.optim.Adam(train_torch.parameters(weights), 1e-3)
     given = [torch.from_numpy(array) for array in batch.values()]
     loss_of = train_torch.LOSSES[name]

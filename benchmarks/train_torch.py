@@ -16,7 +16,6 @@ Loss = Callable[..., torch.Tensor]
 """Weights and the feeds of the network, in order -> loss."""
 
 _STATISTICS = (".mean", ".var")
-_ALPHA_BY_RANK = 2.0
 
 
 def weights_of(model: onnx.ModelProto) -> Weights:
@@ -33,18 +32,6 @@ def weights_of(model: onnx.ModelProto) -> Weights:
 def parameters(weights: Weights) -> list[torch.Tensor]:
     """Return what an optimizer updates."""
     return [tensor for tensor in weights.values() if tensor.requires_grad]
-
-
-def adapt(weights: Weights, ends: tuple[str, ...], rank: int) -> None:
-    """Freeze all weights, and put low-rank adapters beside dense layers whose names end so."""
-    names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
-    for tensor in weights.values():
-        tensor.requires_grad_(False)
-    for name in names:
-        if name.endswith(ends):
-            inputs, outputs = weights[f"{name}.weight"].shape
-            weights[f"{name}.a"] = (torch.randn(inputs, rank) / inputs**0.5).requires_grad_()
-            weights[f"{name}.b"] = torch.zeros(rank, outputs, requires_grad=True)
 
 
 def _linear(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -66,9 +53,7 @@ def _norm(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def _dense(w: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
-    y = x @ w[f"{name}.weight"] + w[f"{name}.bias"]
-    thin = w.get(f"{name}.a")
-    return y if thin is None else y + x @ thin @ w[f"{name}.b"] * _ALPHA_BY_RANK
+    return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
 def mlp(w: Weights, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -158,7 +143,6 @@ LOSSES: dict[str, Loss] = {
     "transformer": transformer,
     "bert_base": bert_base,
     "bert_mini": bert_base,
-    "gpt_lora": transformer,
 }
 LOGITS: dict[str, Loss] = {"digits_mlp": mlp_logits, "digits_cnn": digits_cnn_logits}
 """Network -> its logits from weights and x, `training` or not."""

@@ -3,8 +3,8 @@
     python examples/export_networks.py [FOLDER]
 
 Needs torch, onnxscript and scikit-learn. The residual network has learned the digits 0 to 4, the
-language model the text of the licence, the classifier of sequences nothing. The models are there
-already: this is how they were made, and what their names and nodes come from.
+classifier of sequences nothing. The models are there already: this is how they were made, and what
+their names and nodes come from.
 """
 
 # What exports is optional, and not there where types are checked.
@@ -18,12 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import onnx
 import recipe_data
 import torch
 from torch.nn import functional
-from torch_networks import Bert, Gpt, ResNet
+from torch_networks import Bert, ResNet
 
 HERE = Path(__file__).resolve().parent
 
@@ -79,27 +78,6 @@ def write_text_model(network: Any, names: list[str], path: Path) -> None:
     onnx.save(model, path)
 
 
-def store_in_bfloat16(path: Path) -> None:
-    """Store the matrices of a model in half the bytes; what reads them casts them to float32."""
-    model = onnx.load(path)
-    casts: list[onnx.NodeProto] = []
-    for entry in model.graph.initializer:
-        if entry.data_type == onnx.TensorProto.FLOAT and len(entry.dims) > 1:
-            array = onnx.numpy_helper.to_array(entry).astype(ml_dtypes.bfloat16)
-            entry.CopyFrom(onnx.numpy_helper.from_array(array, entry.name))
-            to = onnx.TensorProto.FLOAT
-            casts.append(onnx.helper.make_node("Cast", [entry.name], [f"{entry.name}.wide"], to=to))
-    wide = {cast.input[0]: cast.output[0] for cast in casts}
-    for node in model.graph.node:
-        node.input[:] = [wide.get(name, name) for name in node.input]
-    nodes = [*casts, *model.graph.node]
-    types = [entry for entry in model.graph.value_info if entry.name not in wide]
-    del model.graph.node[:], model.graph.value_info[:]
-    model.graph.node.extend(nodes)
-    model.graph.value_info.extend(types)
-    onnx.save(model, path)
-
-
 def main(folder: Path) -> None:
     """Write all of them."""
     folder.mkdir(exist_ok=True)
@@ -107,10 +85,6 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     write_resnet(folder / "resnet.onnx")
     write_text_model(Bert(), ["ids", "attention_mask"], folder / "bert.onnx")
-    licence = recipe_data.characters(HERE.parent / "LICENSE")
-    gpt = trained(Gpt(), recipe_data.passages(licence, 16, 64), 600)
-    write_text_model(gpt, ["x"], folder / "gpt.onnx")
-    store_in_bfloat16(folder / "gpt.onnx")
 
 
 if __name__ == "__main__":

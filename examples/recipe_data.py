@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,19 +53,3 @@ def batches(data: Batch, size: int) -> Iterator[Batch]:
         for start in range(0, count - size + 1, size):
             yield {name: array[order[start : start + size]] for name, array in data.items()}
         epoch += 1
-
-
-def characters(path: Path, most: int = 100_000) -> Array:
-    """Return the ASCII characters of a text as numbers: 0 is the end of a line."""
-    text = path.read_text("utf-8", "ignore")[:most]
-    codes = np.array([ord(c) for c in text if c == "\n" or " " <= c <= "~"], np.int64)
-    return np.where(codes < ord(" "), 0, codes - ord(" ") + 1)
-
-
-def passages(text: Array, size: int, length: int) -> Iterator[Batch]:
-    """Return batches of passages without end, and for each character the one that follows."""
-    random = np.random.default_rng(2)
-    while True:
-        starts = random.integers(0, len(text) - length, size)
-        rows = starts[:, None] + np.arange(length)
-        yield {"x": text[rows], "t": text[rows + 1]}

@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import onnx
 import torch
 from torch import nn
 from torch.nn import functional
@@ -108,54 +104,3 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.norm(x[:, 0]))
-
-
-class Gpt(nn.Module):
-    """A language model of characters."""
-
-    def __init__(self, characters: int = 97, length: int = 64) -> None:
-        """Make the layers."""
-        super().__init__()
-        self.word = nn.Embedding(characters, WIDTH)
-        self.position = nn.Embedding(length, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, characters, bias=False)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Map (N, T) to the logits of the characters that follow, (N, characters, T)."""
-        length = ids.shape[1]
-        x = self.word(ids) + self.position.weight[:length]
-        mask = torch.full((length, length), -1e9).triu(1)
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.head(self.norm(x)).transpose(1, 2)
-
-
-class LowRank(nn.Module):
-    """A dense layer that stays, and beside it a product of two thin matrices that is trained."""
-
-    def __init__(self, dense: nn.Linear, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
-        """Begin with a (inputs, rank) and b (rank, outputs)."""
-        super().__init__()
-        self.dense, self.scale = dense, scale
-        self.a, self.b = nn.Parameter(a), nn.Parameter(b)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (..., inputs) to (..., outputs)."""
-        return self.dense(x) + self.scale * (x @ self.a @ self.b)
-
-
-def with_weights_of(network: Any, model: onnx.ModelProto) -> Any:
-    """Return a network that has the weights of its exported form, by name.
-
-    One exporter stores equal weights once, and adds an Identity for each further name.
-    """
-    weights = {w.name: onnx.numpy_helper.to_array(w) for w in model.graph.initializer}
-    copies = [node for node in model.graph.node if node.op_type == "Identity"]
-    weights |= {c.output[0]: weights[c.input[0]] for c in copies if c.input[0] in weights}
-    states = network.state_dict()
-    exported = [name for name in states if not name.endswith("num_batches_tracked")]
-    found = {name: torch.tensor(weights[name].astype(np.float32)) for name in exported}
-    network.load_state_dict(states | found)
-    return network

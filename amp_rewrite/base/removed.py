@@ -14,7 +14,7 @@ COMMANDS: Mapping[str, str] = {
 """Command -> the remedy."""
 
 FLAGS: Mapping[str, str] = {
-    "--adapters": "a checkpoint has the adapters, and -o FILE a model with them merged",
+    "--adapters": "add adapters with PEFT before the export; --freeze names what is not trained",
     "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
     "--arm64-folder": "verify --target cpu-arm64 emulates the arithmetic of Arm processors",
     "--average": "in Python, WeightAverage(optimizer) keeps averages",
@@ -27,8 +27,8 @@ FLAGS: Mapping[str, str] = {
     "--explain-casts": "--report FILE.json has every cast, with its bytes",
     "--find-learning-rate": "train for an epoch with each of some rates, and compare",
     "--group": "in Python, ParameterGroups(optimizer, [...]) makes groups of variables",
-    "--lora": "in Python, amp.lora(model, weights) adds adapters",
-    "--lora-option": "in Python, amp.lora(model, weights, rank=8) adds adapters",
+    "--lora": "add adapters with PEFT before the export; --freeze names what is not trained",
+    "--lora-option": "add adapters with PEFT before the export; --freeze names what is not trained",
     "--measure": "time the files with `amp-rewrite run`",
     "--metric": "in Python, Trainer.train(metrics=[function]) measures more than the accuracy",
     "--min-delta": "in Python, amp.callbacks.EarlyStopping(min_delta=...) ends training early",
@@ -48,7 +48,7 @@ FLAGS: Mapping[str, str] = {
     "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
     "--save-costs": "op lists and --deny-op choose the types",
     "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
-    "--store-weights": "in Python, amp.store_weights(model, names, dtype) stores them so",
+    "--store-weights": "leave it out: a step reads weights in float32",
     "--train-dropout": "leave it out: Dropout is applied after frozen weights too",
     "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
     "--variable": "--freeze names what is not trained",

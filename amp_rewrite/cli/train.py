@@ -11,10 +11,11 @@ from pathlib import Path
 from click.exceptions import Exit
 
 from amp_rewrite import targets
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, argument, option
-from amp_rewrite.distributed import Shards, started
+from amp_rewrite.distributed import Shards, mpi
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.ready_callbacks import CSVLogger
@@ -62,8 +63,7 @@ def train(
     ),
     shards: str | None = option(
         None,
-        "mpi or torch: train in the processes started by mpiexec or torchrun; each "
-        "takes its part of every batch.",
+        "mpi: train in the processes started by mpiexec; each takes its part of every batch.",
         group=ADVANCED,
     ),
     emulate: bool = option(
@@ -81,7 +81,7 @@ def train(
     common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())
     with ExitStack() as stack:
-        group = None if shards is None else stack.enter_context(started(shards))
+        group = None if shards is None else stack.enter_context(_started(shards))
         is_first = group is None or group.is_first
         quiet = quiet or not is_first
         trainer = stack.enter_context(
@@ -181,6 +181,12 @@ class _Show(Callback):
         if self._says_epochs:
             line = f"epoch {at.epoch}/{epochs}, step {at.step}, {_values(at)}"
             common.error_console().print(line)
+
+
+def _started(engine: str) -> Shards:
+    """Return the shards that an engine has started."""
+    arguments.one_of("engine of shards", engine, ("mpi",))
+    return mpi()
 
 
 def _values(at: Progress) -> str:

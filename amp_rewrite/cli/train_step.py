@@ -6,7 +6,6 @@ import math
 from functools import partial
 from pathlib import Path
 
-from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
@@ -26,7 +25,6 @@ from amp_rewrite.training.graph.freeze import unfreeze as choose_trained
 from amp_rewrite.training.graph.training_graph import GraphValue, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
-from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import chosen_precision, in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import whole_step
@@ -122,7 +120,6 @@ def train_step(
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
         step = step_model(whole, fetch or ())
-        refuse_unloadable(step, targets.find(options.target or targets.DEFAULT))
         refuse_invalid(step, partial(load, forward), forward)
         save(step, output, progress=progress)
     if not quiet:

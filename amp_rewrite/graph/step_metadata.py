@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from amp_rewrite.base.fields import (
-    SWITCH,
     TEXT,
     Check,
     kind,
@@ -48,14 +47,6 @@ _STATE = object_of(
         "shape": list_of(whole(0, 2**31 - 1)),
     }
 )
-_ADAPTER = object_of(
-    {
-        **dict.fromkeys(("weight", "module", "a", "b"), TEXT),
-        "rank": whole(1, 2**31 - 1),
-        **dict.fromkeys(("alpha", "dropout"), _FINITE),
-        "output_first": SWITCH,
-    }
-)
 _LOSS_SCALE = object_of(
     {
         "config": object_of(
@@ -80,11 +71,10 @@ _DESCRIPTION: dict[str, Check] = {
     "fetches": _NAMES,
     "precision": one_of(*_PRECISIONS),
     "targets": or_null(_TARGETS),
-    **dict.fromkeys(("gradients", "gradient_rows", "averages"), or_null(_NAMES)),
+    **dict.fromkeys(("gradients", "averages"), or_null(_NAMES)),
     **dict.fromkeys(("loss", "seed", "boundary"), or_null(TEXT)),
     "loss_scale": or_null(_LOSS_SCALE),
     "accumulate": whole(1),
-    "adapters": list_of(_ADAPTER),
 }
 _NEEDED = ("version", "states", "inputs", "fetches")
 _WHOLE = object_of(_DESCRIPTION, optional=_DESCRIPTION.keys() - _NEEDED)

@@ -8,14 +8,14 @@ so ends the loading of a file for the CPU: "Could not find an implementation"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType
-from amp_rewrite.graph.elements import tensor, with_element
-from amp_rewrite.kernels.kernel_table import FLOAT16_TENSOR, KernelTable, table_of
+from amp_rewrite.graph.elements import with_element
+from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.targets import ARM64, CPU, OPENVINO, TENSORRT, Target
 
 
@@ -67,28 +67,6 @@ def _runs(
     if low is FLOAT16 and has(fallback, FLOAT32):
         return True
     return target.provider not in (CPU, ARM64) and _is_function(domain, op, opset)
-
-
-def lacks_kernel(target: Target, operator: tuple[str, str, int], types: Mapping[str, str]) -> bool:
-    """Tell whether no runtime of a target loads an operator, of the types that it has.
-
-    Only of the CPU provider on Arm is that known: nothing stands in for what it lacks, and its
-    table names all that it has.
-
-    Args:
-        target: The target.
-        operator: Domain, name and opset.
-        types: The schema's name of each variable -> its type.
-    """
-    domain, op, opset = operator
-    table = table_of(target) if target.provider == ARM64 else None
-    if table is None or (domain, op) not in table.kernels:
-        return False  # a custom operator, or one that is taken out before kernels are looked for
-    if not table.loads(domain, op, opset, types.values()):
-        return True
-    wide = {n: tensor(FLOAT32.number) if t == FLOAT16_TENSOR else t for n, t in types.items()}
-    has = any(table.has_kernel(domain, op, opset, each) for each in (types, wide))
-    return not has and not _is_function(domain, op, opset)
 
 
 def _is_function(domain: str, op: str, opset: int) -> bool:

@@ -22,8 +22,7 @@ from amp_rewrite.loop.metrics import Metrics
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.data.examples import Batch, Examples
-from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
-from amp_rewrite.training.session.input_checks import non_finite
+from amp_rewrite.training.session.feeds import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import LOSS
 
@@ -114,16 +113,13 @@ def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: 
     steps = data.steps(plan.batch, drop_last=session.fixed_batch)
     check_begin(progress, steps, plan.checkpoint)
     if data.size is not None:
-        last = 0 if session.fixed_batch else data.size % plan.batch
-        _check_examples(session, data, {min(plan.batch, data.size), last} - {0})
+        _check_examples(session, data)
 
 
-def _check_examples(
-    session: TrainingSession, data: Examples, sizes: set[int] | frozenset[int] = frozenset()
-) -> None:
-    """Find examples in memory, and sizes of batches, that a step would refuse."""
+def _check_examples(session: TrainingSession, data: Examples) -> None:
+    """Find examples in memory that a step would refuse."""
     try:
-        session.check_examples(data.arrays or {}, sizes)
+        session.check_examples(data.arrays or {})
     except FeedError as error:
         where = " ".join(str(w) for w in (data.where, error.where) if w is not None) or None
         raise placed(error, where, DataError) from error
@@ -246,7 +242,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
 def _check_weights(session: TrainingSession, at: Progress) -> None:
     """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
     for state in session.info.states:
-        if state.role in TRAINED_ROLES and np.isnan(session.read_state(state.name)).any():
+        if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
             raise DivergenceError(
                 "a weight has become NaN",
                 where=f"step {at.step}",

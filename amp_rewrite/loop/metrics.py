@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.training.session.input_checks import on_host
+from amp_rewrite.training.session.feeds import on_host
 from amp_rewrite.training.step.step_info import (
     DENOMINATOR,
     IGNORED,

@@ -102,9 +102,9 @@ class Session(Protocol):
 def threads_of_environment() -> int:
     """Return the first number of OMP_NUM_THREADS; 0 without one, or with an impossible one.
 
-    The engines do not read it. Whoever starts several processes on one machine sets it, as
-    torchrun does: threads that wait for work spin, and two processes with a thread for each core
-    take twice the time of two with one thread.
+    The engines do not read it. Whoever starts several processes on one machine sets it:
+    threads that wait for work spin, and two processes with a thread for each core take twice the
+    time of two with one thread.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if re.fullmatch("[0-9]{1,4}", first) else 0

@@ -25,8 +25,8 @@ def command(*words):
     return done.output
 
 
-def sharded(engine, *words):
-    start = launcher(engine, 2)
+def sharded(*words):
+    start = launcher(2)
     return subprocess.run(
         [*start, *MAIN, *map(str, words)],
         capture_output=True,
@@ -56,17 +56,14 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(
-    "engine", ["mpi", pytest.param("torch", marks=pytest.mark.slow, id="gloo")]
-)
-def test_shards_train_as_one_process_does_and_the_first_writes(folder, tmp_path, engine):
+def test_shards_train_as_one_process_does_and_the_first_writes(folder, tmp_path):
     options = ("--data", folder / "data.npz", "--batch", 64, "--eval", folder / "held.npz")
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
     command("train", folder / "plain.onnx", *options, "--epochs", 2, "--metrics", one)
     checkpoint, trained = tmp_path / "c.safetensors", tmp_path / "trained.onnx"
     files = ("--metrics", two, "--checkpoint", checkpoint, "-o", trained)
     done = sharded(
-        engine, "train", folder / "step.onnx", *options, "--epochs", 2, *files, "--shards", engine
+        "train", folder / "step.onnx", *options, "--epochs", 2, *files, "--shards", "mpi"
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 epochs, 10 steps") == 1
@@ -116,7 +113,7 @@ def test_shards_with_other_data_or_another_order_are_found_at_start(folder, word
     for rank, size in enumerate((320, 300)):
         np.savez(folder / f"{rank}.npz", **{name: a[:size] for name, a in data.items()})
     done = subprocess.run(
-        [*launcher("mpi", 2), "-c", OF_RANK, "train", str(folder / "step.onnx"), "--shards", "mpi"]
+        [*launcher(2), "-c", OF_RANK, "train", str(folder / "step.onnx"), "--shards", "mpi"]
         + [word.format(folder) for word in words],
         capture_output=True,
         text=True,
@@ -138,7 +135,7 @@ def test_shards_with_other_data_or_another_order_are_found_at_start(folder, word
 def test_what_cannot_be_shared_out_is_an_error(folder, words, text):
     step, *others = words
     data = ("--data", folder / "data.npz")
-    done = sharded("mpi", "train", folder / step, *data, *others, "--shards", "mpi")
+    done = sharded("train", folder / step, *data, *others, "--shards", "mpi")
     assert done.returncode == 1
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -149,7 +146,7 @@ def test_what_cannot_be_shared_out_is_an_error(folder, words, text):
     [
         (
             ("train", "step.onnx", "--data", "data.npz", "--shards", "nccl"),
-            "unknown engine of shards; found 'nccl'; expected 'mpi' or 'torch'",
+            "unknown engine of shards; found 'nccl'; expected 'mpi'",
         ),
         (
             ("train-step", "net.onnx", "-o", "x.onnx", "--loss", "loss", "--cross-shard", "max"),
@@ -192,7 +189,7 @@ def test_ctrl_c_on_one_shard_saves_and_ends_all(folder, tmp_path):
     options = ("--data", folder / "data.npz", "--batch", 64, "--checkpoint", path)
     wanted = ("train", step, *options, "--epochs", 1000, "--shards", "mpi")
     done = subprocess.run(
-        [*launcher("mpi", 2), "-c", INTERRUPTED_AT, *map(str, wanted)],
+        [*launcher(2), "-c", INTERRUPTED_AT, *map(str, wanted)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -209,7 +206,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_example_trains_on_shards(tmp_path, folder):
-    command_line = [*launcher("mpi", 2), str(ROOT / "examples" / "train_shards.py")]
+    command_line = [*launcher(2), str(ROOT / "examples" / "train_shards.py")]
     words = [str(folder / "net.onnx"), str(folder / "data.npz")]
     done = subprocess.run(
         [*command_line, *words],

@@ -204,11 +204,6 @@ WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
         lambda g: amp.freeze(amp.load(g.model), "re:."),
         lambda names: sorted(names) == ["b", "w"],
     ),
-    "lora(model)": (lambda g: amp.lora(amp.load(g.model)), lambda modules: modules == ["w"]),
-    "lora(model, 're:^w$')": (
-        lambda g: amp.lora(amp.load(g.model), "re:w"),
-        lambda modules: modules == ["w"],
-    ),
     # feeds
     "a bare array": (lambda g: amp.verify(g.model, g.result, g.X), lambda r: r.ok),
     "a tensor": (lambda g: amp.verify(g.model, g.result, {"x": Tensor(g.X)}), lambda r: r.ok),
@@ -270,12 +265,6 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         lambda _: amp.optimizers.Adam(lr=0.1),
         amp.AmpError,
         "lr is called learning_rate here",
-    ),
-    "session.load": (lambda g: g.session.load, AttributeError, "it is called restore here"),
-    "session.save('ck.pt')": (
-        lambda g: g.session.save("ck.pt"),
-        amp.AmpError,
-        "the name ends as PyTorch's.*name it .safetensors",
     ),
     "checkpoint='ck.onnx'": (
         lambda g: g.trainer.train(g.batch, checkpoint="ck.onnx"),

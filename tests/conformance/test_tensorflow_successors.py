@@ -384,10 +384,10 @@ def test_the_remedy_for_a_built_loss_scale_works() -> None:
             with pytest.raises(ValueError, match="make another loss scale, optimizer") as caught:
                 setattr(scale, next(iter(scale.get_config())), 4.0)
             assert (
-                "session.set('loss_scale/current_loss_scale', number)" in str(caught.value)
+                "session.assign_state('loss_scale/current_loss_scale', number)" in str(caught.value)
             ) is (scale is dynamic)
             if scale is dynamic:
-                session.set("loss_scale/current_loss_scale", 4.0)
+                session.assign_state("loss_scale/current_loss_scale", 4.0)
                 assert optimizer.current_loss_scale == 4
 
 

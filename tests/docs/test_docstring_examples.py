@@ -26,7 +26,7 @@ WEIGHTS = {"w1": (8, 16), "w2": (16, 4)}
 MOST_USED = (
     *("load", "save", "rewrite", "explain", "convert", "verify", "check", "repair", "tune"),
     *("calibrate", "error_budget", "evaluate", "Evaluator", "raise_opset", "load_lists"),
-    *("RewriteOptions", "TrainingSession", "value", "build_step", "Trainer", "train", "lora"),
+    *("RewriteOptions", "TrainingSession", "value", "build_step", "Trainer", "train"),
     *("freeze", "LossScaleOptimizer", "FixedLossScale", "DynamicLossScale", "optimizers.Adam"),
     *("optimizers.Momentum", "losses.softmax_cross_entropy", "AmpError"),
 )

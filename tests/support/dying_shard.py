@@ -1,4 +1,4 @@
-"""Train until shard 1 dies in step 20: python dying_shard.py ENGINE HOW CHECKPOINT."""
+"""Train until shard 1 dies in step 20: python dying_shard.py HOW CHECKPOINT."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ sys.path.append(str(Path(__file__).parent))
 import shard_models as models
 
 
-def main(engine, how, checkpoint):
-    shards = getattr(amp.distributed, engine)(timeout=8)
+def main(how, checkpoint):
+    shards = amp.distributed.mpi(timeout=8)
     with contextlib.nullcontext() if how == "hangs without a block" else shards:
         op = models.cross(amp.optimizers.Adam(0.1)).minimize(
             amp.value(models.loaded(models.LINEAR), "loss")

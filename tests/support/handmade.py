@@ -105,7 +105,6 @@ def train_op() -> Any:
         forward=lambda: model_of(FORWARD),
         states=states,
         seeds=[],
-        adapters=[],
         gradients={},
     )
     return SimpleNamespace(

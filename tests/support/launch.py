@@ -10,24 +10,19 @@ from pathlib import Path
 import pytest
 
 
-def launcher(engine, shards):
+def launcher(shards):
     """Return the words in front of a script that start it on several shards."""
     folder = Path(sys.executable).parent
-    if engine == "mpi":
-        command = shutil.which("mpiexec", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
-        if command is None or importlib.util.find_spec("mpi4py") is None:
-            pytest.skip("mpi4py or MPI is not installed: pip install '.[mpi]'")
-        return [command, "-n", str(shards), sys.executable, "-P"]
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed: pip install '.[torch]'")
-    options = ["--standalone", "--nproc-per-node", str(shards), "--no-python"]
-    return [sys.executable, "-P", "-m", "torch.distributed.run", *options, sys.executable, "-P"]
+    command = shutil.which("mpiexec", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
+    if command is None or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py or MPI is not installed: pip install '.[mpi]'")
+    return [command, "-n", str(shards), sys.executable, "-P"]
 
 
-def start(engine, shards, *words, timeout=240, env=None):
+def start(shards, *words, timeout=240, env=None):
     """Run a script on shards; return the finished process, with its output as text."""
     with subprocess.Popen(
-        [*launcher(engine, shards), *map(str, words)],
+        [*launcher(shards), *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -88,19 +88,16 @@ HOOKS = (
 )
 """Patterns of what the package calls, and a user at most overrides."""
 
-NEEDS_TORCH = ("torch",)
-"""What works where torchrun has started the process alone."""
-
 
 def is_called_by_users(name: str) -> bool:
     """Return whether a qualified name is something that a user calls."""
     own = name.rpartition(":")[2]
-    others = (*RECORDS, *HOOKS, *NEEDS_TORCH)
+    others = (*RECORDS, *HOOKS)
     return not any(fnmatchcase(own, pattern) for pattern in others)
 
 
 def unused_patterns() -> list[str]:
     """Return what the lists above have, and the package has not."""
     own = [name.rpartition(":")[2] for name in callables()]
-    patterns = (*RECORDS, *HOOKS, *NEEDS_TORCH)
+    patterns = (*RECORDS, *HOOKS)
     return [p for p in patterns if not any(fnmatchcase(name, p) for name in own)]

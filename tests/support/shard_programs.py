@@ -1,4 +1,4 @@
-"""Programs that run on several shards: python shard_programs.py ENGINE FOLDER NAME...
+"""Programs that run on several shards: python shard_programs.py FOLDER NAME...
 
 Each returns what the tests look at; shard 0 writes the results of all shards to results.json.
 """
@@ -8,7 +8,6 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +33,7 @@ from shard_models import (
 )
 
 import amp_rewrite as amp
-from amp_rewrite.training.distributed.collective import gather_text
+from amp_rewrite.training.distributed.collective import compare, gather_text
 from amp_rewrite.training.distributed.staged_program import _Bucket
 
 STEPS, BATCH = 40, 64
@@ -359,15 +358,14 @@ def errors(shards, folder):
     with session(LINEAR) as opened:
 
         def meet(what):
-            sharding: Any = opened._sharding
-            sharding._meet(what)
+            compare(shards.collective, "their calls", what)
 
         attempt("different calls", lambda: meet("restore" if first else "save"))
     return found
 
 
-def main(engine, folder, *names):
-    with getattr(amp.distributed, engine)(timeout=60) as shards:
+def main(folder, *names):
+    with amp.distributed.mpi(timeout=60) as shards:
         results = {}
         for name in names:
             own = globals()[name](shards, Path(folder))

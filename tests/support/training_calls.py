@@ -44,12 +44,6 @@ def session() -> amp.TrainingSession:
     return amp.TrainingSession(step())
 
 
-def adapted() -> amp.TrainingSession:
-    base = model()
-    amp.lora(base, "w")
-    return amp.TrainingSession(opt.Adam().minimize(amp.value(base, "loss")))
-
-
 def accumulated_step() -> Call:
     accumulation, rule = opt.Accumulation(2), opt.Adam()
     means = accumulation.add(rule.compute_gradients(loss()))
@@ -272,8 +266,6 @@ VALUES: dict[str, Callable[[], Call]] = {
     "own transpose": lambda: (lambda axes: amp.value(model(), "y").transpose(axes), {"axes": [1, 0]}),
     "where": lambda: ((y := amp.value(model(), "y")).where, {"condition": y > 0, "other": 0.0}),
     "freeze": lambda: (amp.freeze, {"model": model(), "variables": "w"}),
-    "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
-    "store_weights": lambda: (amp.store_weights, {"model": model(), "variables": "w", "dtype": "bfloat16"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),
     "epoch": lambda: (sharded().epoch, {"batch": 2}),
@@ -304,7 +296,7 @@ TRAIN: dict[str, Callable[[], Call]] = {
     "run": lambda: (session().run, {"feeds": FEEDS}),
     "one feed": lambda: (lambda x: session().run({"x": x}), FEEDS),
     "session.evaluate": lambda: (session().evaluate, {"feeds": FEEDS}),
-    "check_examples": lambda: (session().check_examples, {"arrays": FEEDS, "batches": [2]}),
+    "check_examples": lambda: (session().check_examples, {"arrays": FEEDS}),
     "load_state_dict": lambda: ((made := session()).load_state_dict, {"tensors": made.state_dict()}),
     "run early": lambda: (session().run, {"feeds": FEEDS, "apply": True}),
     "agree": lambda: (session().agree, {"text": "told"}),

@@ -15,17 +15,13 @@ import train_models
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices
 from amp_rewrite.runtimes.ort.device import CudaDevice, Device, cuda_device, load_libraries
 from amp_rewrite.targets import CPU, CUDA
-from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.session import device_limits
-from amp_rewrite.training.session.device_limits import warn_if_slow
-from amp_rewrite.training.session.engine_stages import make_static
+from amp_rewrite.training.session.compiled_program import make_static
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.read_info import read_info
@@ -153,19 +149,3 @@ def test_the_driver_tells_name_capability_memory_and_version():
     assert cuda_device(0, fake_driver(8, 6)) == CudaDevice("Fake 100", 8.6, 2**34, "12.4")
     assert cuda_device(1, fake_driver(8, 6)) is None
     assert cuda_device(0, fake_driver(8, 6, status=100)) is None
-
-
-@pytest.mark.parametrize(("major", "warns"), [(6, True), (7, False), (9, False)])
-def test_a_slow_cuda_device_is_a_warning_once(
-    major: int, warns: bool, monkeypatch: pytest.MonkeyPatch
-):
-    global_state.reset()
-    driver = fake_driver(major, 1)
-    monkeypatch.setattr(device_limits, "cuda_device", lambda index: cuda_device(index, driver))
-    if not warns:
-        warn_if_slow("float16", Device("cuda"))
-        return
-    with pytest.warns(AmpWarning, match=r"capability is 6.1, and devices below 7.0 have no tensor"):
-        warn_if_slow("float16", Device("cuda"))
-    warn_if_slow("float16", Device("cuda"))  # a second warning would be an error
-    global_state.reset()

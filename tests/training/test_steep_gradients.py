@@ -152,10 +152,12 @@ def test_the_gradient_of_a_distance_of_zero_is_zero(kind: str) -> None:
         half = Constant <value = float {{0.5}}> () two = Constant <value = float {{2}}> ()
         d = Sub (x, c) {ROOTS[kind]} }}"""
     loaded = amp.load(parser.parse_model(body))
-    step = amp.optimizers.SGD(0.1).minimize(amp.value(loaded, "n").sum(), var_list="c")
+    step = amp.optimizers.SGD(1.0).minimize(amp.value(loaded, "n").sum(), var_list="c")
     x = np.array([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 4]], np.float32)
     with amp.TrainingSession(step) as opened:
-        found = opened.gradients({"x": x})["c"]
+        before = opened.read_state("c")
+        opened.run({"x": x})
+        found = before - opened.read_state("c")
     np.testing.assert_array_equal(found[0, :3], 0)
     assert -2 < found[0, 3] < -0.4
 
@@ -166,4 +168,5 @@ def test_the_root_of_any_number_stays_steep_at_zero() -> None:
     loaded = amp.load(parser.parse_model(body))
     step = amp.optimizers.SGD(0.1).minimize(amp.value(loaded, "n").sum(), var_list="c")
     with amp.TrainingSession(step) as opened:
-        assert not np.isfinite(opened.gradients({"x": np.zeros(3, np.float32)})["c"]).any()
+        opened.run({"x": np.zeros(3, np.float32)})
+        assert not np.isfinite(opened.read_state("c")).any()

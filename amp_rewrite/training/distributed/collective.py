@@ -1,11 +1,14 @@
-"""An engine of collectives, such as MPI and torch.distributed, and texts that travel by it."""
+"""The collectives of an engine such as MPI, and texts that travel by them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
+
+from amp_rewrite.errors import ShardError
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +33,7 @@ class Collective(Protocol):
     local_size: int
 
     def sum(self, buffer: Array) -> None:
-        """Replace a buffer by its sum over the shards, the same bits on each.
-
-        Args:
-            buffer: A contiguous array of float32 or float64.
-        """
+        """Replace a contiguous float32 or float64 array by its sum, the same bits on each shard."""
         ...
 
     def gather(self, array: Array) -> list[Array]:
@@ -67,3 +66,20 @@ def gather_text(group: Collective, text: str) -> list[str]:
     """Return the texts of all shards."""
     parts = group.gather(np.frombuffer(text.encode(errors=_LENIENT), np.uint8))
     return [part.tobytes().decode(errors=_LENIENT) for part in parts]
+
+
+def compare(group: Collective, what: str, text: str) -> None:
+    """Check that all shards, which must all call this, give the same text; name a line of it."""
+    texts = gather_text(group, text)
+    other = next((i for i, found in enumerate(texts) if found != texts[0]), None)
+    if other is None:
+        return
+    lines = zip_longest(*(texts[i].splitlines() for i in (0, other)), fillvalue="nothing")
+    expected, found = next(pair for pair in lines if pair[0] != pair[1])
+    raise ShardError(
+        f"the shards differ in {what}",
+        where=f"shard {other}",
+        found=found,
+        expected=f"{expected}, as on shard 0",
+        remedy="start all shards with the same program, files and options",
+    )

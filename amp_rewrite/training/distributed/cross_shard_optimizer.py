@@ -13,6 +13,7 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.replicas import (
+    CURRENT,
     Groups,
     cross_replica_gather,
     cross_replica_sum,
@@ -27,7 +28,6 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
-from amp_rewrite.training.session.sharding import CURRENT
 
 SUM, MEAN = "sum", "mean"
 _SCOPE = "cross_replica"
@@ -38,18 +38,16 @@ class CrossShardOptimizer(OptimizerWrapper):
 
     Every shard runs the same step on its own part of the batch. compute_gradients scales the loss
     by 1 / (number of shards), or 1 / (size of the group), if the reduction is MEAN: the seed of the
-    walk is scaled, in float32, so that the forward pass has no node more. apply_gradients sums each
-    gradient over the shards (CrossReplicaSum) and gives the sums to the wrapped optimizer. The
-    number of shards is known when a session begins; one step runs on any number of them.
+    walk is scaled, in float32. apply_gradients sums each gradient over the shards (CrossReplicaSum)
+    and gives the sums to the wrapped optimizer. One step runs on any number of shards.
 
     A sparse gradient stays sparse: values and indices of all shards are put one behind the other
-    (CrossReplicaGather); its sum over shards is that. Running statistics of BatchNormalization are
-    averaged over the shards, so that all hold the same: the mean is that of the whole batch, the
-    variance leaves out how far the means of the shards lie apart. The fetch "loss" is the mean
-    (MEAN) or the sum (SUM) of the losses of the shards.
+    (CrossReplicaGather). Running statistics of BatchNormalization are averaged over the shards: the
+    mean is that of the whole batch, the variance leaves out how far the means of the shards lie
+    apart. The fetch "loss" is the mean (MEAN) or the sum (SUM) of the losses of the shards.
 
-    What is done to gradients between compute_gradients and apply_gradients, such as clipping, is
-    done to each shard's own, before the sum; to clip the sums instead:
+    Whatever changes gradients between compute_gradients and apply_gradients, such as clipping,
+    changes each shard's own, before the sum; to clip the sums instead:
 
         pairs = optimizer.reduce_gradients(optimizer.compute_gradients(loss))
         op = optimizer.apply_reduced(clipped(pairs))
@@ -71,17 +69,15 @@ class CrossShardOptimizer(OptimizerWrapper):
         """Wrap an optimizer.
 
         Args:
-            opt: What applies the sums.
+            opt: The optimizer that applies the sums.
             reduction: "mean" or "sum", in any case.
             name: Not empty.
-            group_assignment: The numbers of the shards of each group; gradients are summed inside a
-                group. A permutation of all shards, in groups of one size. None or an empty list is
-                one group.
+            group_assignment: The shards of each group, inside which gradients are summed: a
+                permutation of all, in groups of one size. None or an empty list is one group.
 
         Raises:
             OptimizerTypeError: `opt` is no Optimizer.
-            OptimizerValueError: The reduction is neither SUM nor MEAN, the name is empty, or the
-                groups are no permutation or differ in size.
+            OptimizerValueError: Another argument is impossible.
         """
         reduction_name = cast(object, reduction)
         if not isinstance(reduction_name, str) or reduction_name.lower() not in (SUM, MEAN):
@@ -115,11 +111,7 @@ class CrossShardOptimizer(OptimizerWrapper):
     def _gradients_of(
         self, loss: GraphValue, variables: Sequence[Any], grad_loss: GraphValue | None
     ) -> list[tuple[Any, State]]:
-        """Return this shard's gradients, of the mean over the shards if that is the reduction.
-
-        Raises:
-            OptimizerValueError: The groups are no permutation of the shards of the context.
-        """
+        """Return this shard's gradients, of the mean over the shards if that is the reduction."""
         self._check_context()
         seed = self._seed(loss, grad_loss) if self.reduction == MEAN else grad_loss
         return super()._gradients_of(loss, variables, seed)
@@ -148,12 +140,7 @@ class CrossShardOptimizer(OptimizerWrapper):
     def reduce_gradients(
         self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
     ) -> list[tuple[Gradient, Variable]]:
-        """Return the pairs with each gradient summed over the shards; None stays None.
-
-        Raises:
-            OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
-            OptimizerValueError: There are no pairs, or no gradients.
-        """
+        """Return the pairs with each gradient summed over the shards; None stays None."""
         graph, pairs = check_pairs(grads_and_vars)
         self._average_statistics(graph)
         summed = [(self._sum(graph, gradient), variable) for gradient, variable in pairs]
@@ -225,26 +212,15 @@ class CrossShardOptimizer(OptimizerWrapper):
 
 def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
     """Return groups, which may be empty."""
-    groups_given = cast(object, assignment)
-    if assignment is None or (isinstance(groups_given, list | tuple) and not groups_given):
+    given = cast("Any", assignment)
+    if given is None or given in ([], ()):
         return ()
-    if not isinstance(groups_given, list | tuple) or not all(
-        isinstance(g, list | tuple) for g in groups_given
-    ):
+    lists = isinstance(given, list | tuple) and all(isinstance(g, list | tuple) for g in given)
+    if not lists or not all(g and all(type(n) is int for n in g) for g in given):
         raise OptimizerValueError(
-            "group_assignment must be a list of lists", found=repr(groups_given)
+            "group_assignment must be a list of lists of numbers of shards", found=repr(given)
         )
-    if not all(groups_given):
-        raise OptimizerValueError(
-            "the groups of group_assignment must not be empty", found=repr(groups_given)
-        )
-    if not all(
-        isinstance(n, int) and not isinstance(n, bool) for group in groups_given for n in group
-    ):
-        raise OptimizerValueError(
-            "group_assignment must hold numbers of shards", found=repr(groups_given)
-        )
-    groups = tuple(tuple(group) for group in assignment)
+    groups = tuple(tuple(group) for group in given)
     check_permutation(groups, sum(map(len, groups)))
     if len({len(group) for group in groups}) > 1:
         raise OptimizerValueError(

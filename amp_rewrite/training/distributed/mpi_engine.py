@@ -25,14 +25,7 @@ _FORWARDING = 0.3
 
 
 def world(timeout: float) -> MpiCollective:
-    """Return all processes that mpiexec has started.
-
-    Args:
-        timeout: Seconds after which a shard that does not answer is given up.
-
-    Raises:
-        ShardError: mpi4py or an MPI library is not installed.
-    """
+    """Return all processes that mpiexec has started."""
     try:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -120,7 +113,13 @@ class MpiCollective:
                 waited = time.monotonic() - start
                 if waited > self._timeout:
                     atexit.register(_abort, self._mpi, 1)  # the end of MPI would wait for ever
-                    raise self._late()
+                    raise ShardError(
+                        "another shard does not answer",
+                        where=f"shard {self.rank} of {self.size}",
+                        found=f"no answer in {self._timeout:g} seconds",
+                        remedy="look for the error of the other shard, and resume from the "
+                        "checkpoint; a larger timeout= waits longer",
+                    )
                 time.sleep(0 if waited < _SPIN else _NAP)
         except self._mpi.Exception as error:
             raise ShardError(
@@ -129,15 +128,6 @@ class MpiCollective:
                 found=error,
                 remedy="look for the error of the other shard, and resume from the checkpoint",
             ) from error
-
-    def _late(self) -> ShardError:
-        return ShardError(
-            "another shard does not answer",
-            where=f"shard {self.rank} of {self.size}",
-            found=f"no answer in {self._timeout:g} seconds",
-            remedy="look for the error of the other shard, and resume from the checkpoint; "
-            "a larger timeout= waits longer",
-        )
 
 
 def _abort(mpi: Any, status: int) -> None:

@@ -8,20 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError, DataError, ShardError
+from amp_rewrite.errors import AmpError, DataError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
-from amp_rewrite.training.distributed import mpi_engine, torch_engine
-from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
-from amp_rewrite.training.distributed.session_sharding import SessionSharding
-from amp_rewrite.training.graph.replicas import Groups
-from amp_rewrite.training.session.sharding import ShardContext, Sharding
+from amp_rewrite.training.distributed import mpi_engine
+from amp_rewrite.training.distributed.collective import Array, Collective, compare
+from amp_rewrite.training.distributed.staged_program import SessionSharding
+from amp_rewrite.training.graph.replicas import Groups, ShardContext, Sharding
 
 TIMEOUT = 300.0
 """Seconds after which a shard that does not answer is given up."""
-
-_MOST_SECONDS = 1e9
-"""More than torch.distributed can count."""
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +37,7 @@ class Shards(ShardContext):
     size: int
 
     def __init__(self, collective: Collective) -> None:
-        """Use `mpi` or `torch`, or pass a `Collective` of one's own."""
+        """Use `mpi`, or pass a `Collective` of one's own."""
         super().__init__(collective.size)
         self.collective, self.rank = collective, collective.rank
         self._groups: dict[Groups, Collective] = {}
@@ -52,14 +48,11 @@ class Shards(ShardContext):
         return self.rank == 0
 
     def part(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Return this shard's examples of a global batch.
+        """Return this shard's examples of a global batch, whose number of examples they divide.
 
         Args:
             batch: Input name -> array whose first axis runs over examples; arrays without axes
                 go to every shard.
-
-        Raises:
-            DataError: The number of examples is not a multiple of the number of shards.
         """
         arrays_by_name = arguments.mapping("batch", batch, what="arrays by the names of inputs")
         arrays = {name: arguments.array(str(name), array) for name, array in arrays_by_name.items()}
@@ -71,9 +64,6 @@ class Shards(ShardContext):
         Args:
             data: A file, arrays by input name, or an iterable of global batches.
             names: The inputs of the step, for batches that are tuples.
-
-        Raises:
-            DataError: It is none of these, or cannot be read.
         """
         return ShardedExamples(as_examples(data, names), self.rank, self.size)
 
@@ -85,28 +75,15 @@ class Shards(ShardContext):
         """Check that a text is the same on all shards; all of them must call it.
 
         Args:
-            what: What the text describes, for the error.
+            what: The words for the text in the error.
             text: One line.
-
-        Raises:
-            ShardError: It differs.
-            OptionError: It is not a string.
         """
         arguments.text("text", text, what="what the shards are to agree on")
-        first, *others = texts = gather_text(self.collective, text)
-        other = next((t for t in others if t != first), None)
-        if other is not None:
-            raise ShardError(
-                f"the shards differ in {what}",
-                where=f"shard {texts.index(other)}",
-                found=other,
-                expected=f"{first}, as on shard 0",
-                remedy="start all shards with the same program, files and options",
-            )
+        compare(self.collective, what, text)
 
-    def sharding(self, *, explicit: bool) -> Sharding | None:
+    def sharding(self) -> Sharding | None:
         """See `ShardContext`."""
-        return SessionSharding(self.collective, self._groups, explicit=explicit)
+        return SessionSharding(self.collective, self._groups)
 
     def close(self) -> None:
         """Release the engine; all shards must call it."""
@@ -148,41 +125,9 @@ def mpi(timeout: float = TIMEOUT) -> Shards:
         OptionError: `timeout` is no positive number of seconds.
         ShardError: mpi4py or an MPI library is not installed.
     """
-    return Shards(mpi_engine.world(_checked(timeout)))
-
-
-def torch(timeout: float = TIMEOUT) -> Shards:
-    """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
-
-    Args:
-        timeout: Seconds after which a shard that does not answer is given up.
-
-    Raises:
-        OptionError: `timeout` is no positive number of seconds.
-        ShardError: torch is not installed, or the process was not started by torchrun.
-    """
-    return Shards(torch_engine.world(_checked(timeout)))
-
-
-def _checked(seconds: float) -> float:
     expected = "a positive number of seconds"
-    return arguments.number(
-        "timeout", seconds, low=0, high=_MOST_SECONDS, above=True, expected=expected
-    )
-
-
-def started(engine: str) -> Shards:
-    """Return the shards that an engine has started.
-
-    Args:
-        engine: "mpi" or "torch".
-
-    Raises:
-        OptionError: There is no such engine.
-        ShardError: It is not installed, or has started nothing.
-    """
-    engines = {"mpi": mpi, "torch": torch}
-    return engines[arguments.one_of("engine of shards", engine, engines)]()
+    seconds = arguments.number("timeout", timeout, low=0, above=True, expected=expected)
+    return Shards(mpi_engine.world(seconds))
 
 
 def shard_context(number_of_shards: int | None = None) -> ShardContext:
@@ -195,11 +140,7 @@ def shard_context(number_of_shards: int | None = None) -> ShardContext:
 
 
 def _part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str, Array]:
-    """Return the examples of one shard: consecutive ones, equally many for each.
-
-    Raises:
-        DataError: The number of examples is not a multiple of the number of shards.
-    """
+    """Return the examples of one shard: consecutive ones, equally many for each."""
     parts: dict[str, Array] = {}
     for name, array in batch.items():
         length = len(array) if array.ndim else 0
@@ -243,26 +184,18 @@ class ShardedExamples(Examples):
         return self._whole.once
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
-        """Return the number of global batches of an epoch.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
+        """Return the number of global batches of an epoch."""
         size = self._whole.size
         if size is None:
             return self._whole.steps(batch, drop_last=drop_last)
-        _check_divides(batch, self._shards)
+        _check_even(arguments.integer("batch", batch, low=1), self._shards)
         whole, rest = divmod(size, batch)
         return whole + (rest >= self._shards and not drop_last)
 
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Yield this shard's part of each batch of one epoch.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
+        """Yield this shard's part of each batch of one epoch."""
         if self._whole.size is not None:
-            _check_divides(epoch.batch, self._shards)
+            _check_even(arguments.integer("batch", epoch.batch, low=1), self._shards)
         for whole in self._whole.batches_of(epoch):
             length = max(len(array) for array in whole.values() if array.ndim)
             even = length - length % self._shards
@@ -271,10 +204,6 @@ class ShardedExamples(Examples):
                     name: array[:even] if array.ndim else array for name, array in whole.items()
                 }
                 yield _part_of_batch(kept, self._rank, self._shards)
-
-
-def _check_divides(batch: int, shards: int) -> None:
-    _check_even(arguments.integer("batch", batch, low=1), shards)
 
 
 def _check_even(examples: int, shards: int, where: str | None = None) -> None:

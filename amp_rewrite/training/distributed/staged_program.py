@@ -1,8 +1,11 @@
-"""Run a step whose gradients are summed over shards: stages, and collectives between them."""
+"""One session's part in training on several shards: a step in stages, and sums between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from math import prod
 from typing import Any
@@ -10,7 +13,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import ShardError
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
 from amp_rewrite.grad.builder.known import copy_of, dims, input_of, maker
 from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
@@ -18,42 +22,16 @@ from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of as array_of
 from amp_rewrite.runtimes.ort.ort_values import to_ort_value
-from amp_rewrite.training.distributed.collective import Array, Collective
-from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
-from amp_rewrite.training.session.compiled_program import Program, StateTensors
-from amp_rewrite.training.session.engine_stages import stage_runner
-from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
+from amp_rewrite.training.distributed.collective import Array, Collective, compare, gather_text
+from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
+from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective, resolve
+from amp_rewrite.training.session.checkpoint import Checkpoint
+from amp_rewrite.training.session.compiled_program import Program, StateTensors, stage_runner
+from amp_rewrite.training.session.states import States
+from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of, values_by_name
+from amp_rewrite.training.step.dropout import spread_masks
+from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
-
-_ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
-
-
-class Halfway:
-    """Remembers that a step failed between its sums.
-
-    Other shards wait for the rest of them; the sums of a further step would meet those.
-    """
-
-    def __init__(self) -> None:
-        """Begin before the first step."""
-        self._error: str | None = None
-
-    def note(self, error: BaseException) -> None:
-        """Remember an error."""
-        self._error = " ".join(f"{type(error).__name__}: {error}".split())
-
-    def check(self) -> None:
-        """Refuse to go on after an error.
-
-        Raises:
-            ShardError: A step failed between its sums.
-        """
-        if self._error is not None:
-            raise ShardError(
-                "an earlier step failed between two sums; this shard cannot go on with the others",
-                found=self._error,
-                remedy="let the error end all shards, and resume from the checkpoint",
-            )
 
 
 class ShardedProgram(Program):
@@ -64,55 +42,40 @@ class ShardedProgram(Program):
         model: ir.Model,
         info: StepInfo,
         sets: Sequence[StateTensors],
+        sharding: SessionSharding,
         *,
         device: Device,
-        groups: Mapping[Groups, Collective],
-        halfway: Halfway,
         **options: Any,
     ) -> None:
-        """Cut a step and load its stages.
-
-        `groups` has the group of this shard in groups of shards; `halfway` is that of the session.
-
-        Raises:
-            RunError: ONNX Runtime cannot load a stage.
-        """
-        self.info = info
-        self._halfway, self._groups, self._device = halfway, groups, device
+        """Cut a step and load its stages."""
+        self.info, self._sharding = info, sharding
         model = clone(model)
         _set_apart(model.graph)
         levels = _levels(model.graph)
-        self._levels = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
-        targets = {n: v for level in self._levels for bucket in level for n, v in bucket.targets()}
-        self._stages: list[Program | None] = []
-        for stage in _stages(model, levels):
+        buckets = [[_Bucket(nodes, device) for nodes in level] for level in [*levels, []]]
+        targets = {n: v for level in buckets for bucket in level for n, v in bucket.targets()}
+        self._parts: list[Program | _Bucket] = []
+        for stage, level in zip(_stages(model, levels), buckets, strict=True):
             own = {name: targets[name] for name in stage.leaves if name in targets}
-            self._stages.append(
-                stage_runner(stage, info, sets, own, device=device, **options)
-                if stage.leaves
-                else None
-            )
+            if stage.leaves:
+                loaded = stage_runner(stage, info, sets, own, device=device, **options)
+                self._parts.append(loaded)
+            self._parts += level
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """See `Program`.
-
-        Raises:
-            RunError: ONNX Runtime reports an error; the states of set `current` are as before.
-            ShardError: Another shard has ended, or does not answer in time; or an earlier step
-                failed after a sum had begun.
-        """
-        self._halfway.check()
+        """See `Program`."""
+        self._sharding.check()
         begun = False
         try:
-            for stage, level in zip(self._stages, self._levels, strict=True):
-                if stage is not None:
-                    stage.compute(current, feeds, values)
-                for bucket in level:
+            for part in self._parts:
+                if isinstance(part, _Bucket):
                     begun = True
-                    bucket.exchange(self._groups[bucket.groups], values)
+                    part.exchange(self._sharding.groups[part.groups], values)
+                else:
+                    part.compute(current, feeds, values)
         except BaseException as error:
             if begun:
-                self._halfway.note(error)
+                self._sharding.failure = " ".join(f"{type(error).__name__}: {error}".split())
             raise
 
 
@@ -136,9 +99,8 @@ class _Bucket:
         dtype = nodes[0].outputs[0].dtype
         if self._sums and device.is_host and len(known) == len(nodes) and dtype is not None:
             kind = dtype.numpy()
-            step = _ALIGNMENT // kind.itemsize
-            *starts, length = accumulate((-(-prod(s) // step) * step for s in known), initial=0)
-            self._whole = whole = _aligned(length, kind)
+            *starts, length = accumulate(map(prod, known), initial=0)
+            self._whole = whole = np.zeros(length, kind)
             parts = [whole[i : i + prod(s)].reshape(s) for i, s in zip(starts, known, strict=True)]
             self._parts = [to_ort_value(part, HOST) for part in parts]
 
@@ -168,14 +130,6 @@ class _Bucket:
 
 def _kind(node: ir.Node) -> tuple[str, Groups, str]:
     return node.op_type, groups_of(node), str(node.outputs[0].dtype)
-
-
-def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
-    """Return zeros that begin at a multiple of _ALIGNMENT bytes."""
-    size = length * dtype.itemsize
-    room = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size].view(dtype)
 
 
 def _set_apart(graph: ir.Graph) -> None:
@@ -238,3 +192,145 @@ def _stages(model: ir.Model, levels: Sequence[Sequence[Sequence[ir.Node]]]) -> I
         enters = [v for v in values if v in read[number] and home.get(v) != number]
         leaves = [v for v in values if v in wanted and home.get(v) == number]
         yield stage_of(model, enters, leaves)
+
+
+class SessionSharding:
+    """One session's part in training on several shards.
+
+    Attributes:
+        writes: Whether this shard writes files.
+        threads: Threads inside an operator for sessions that leave the choice open.
+        always: Values that every run computes, fetched or not: sums that all shards have to make.
+        groups: Groups of shards -> that of this shard; engines have few, which sessions share.
+        failure: The error of a step that failed between its sums, or None. Other shards wait for
+            the rest of them; the sums of a further step would meet those.
+    """
+
+    def __init__(self, world: Collective, collectives: dict[Groups, Collective]) -> None:
+        """Begin before the step is known."""
+        self._world, self.groups = world, collectives
+        collectives[()] = world
+        self.failure: str | None = None
+        self._sums: set[str] = set()
+        self.always: tuple[str, ...] = ()
+        self.writes = world.rank == 0
+        self.threads = max(1, _cores() // world.local_size)
+
+    def prepare(self, step: Step) -> None:
+        """Put the numbers of this shard into its step, in place."""
+        sums = [node for node in step.model.graph if is_collective(node)]
+        _compare_steps(self._world, step)
+        for groups in sorted({groups_of(node) for node in sums}):
+            check_permutation(groups, self._world.size)
+            if groups not in self.groups:
+                self.groups[groups] = self._world.split(groups)
+        model = step.model
+        spread_masks(model, self._world.rank)
+        values = values_by_name(model.graph)
+        updates = ancestors([values[state.output] for state in step.info.states])
+        fetched = ancestors([values[n] for n in step.info.fetches.values() if n in values])
+        self._sums = {str(n.outputs[0].name) for n in sums if n in updates | fetched}
+        self.always = tuple(
+            str(n.outputs[0].name) for n in sums if n in fetched and n not in updates
+        )
+
+    def begin(self, states: States) -> None:
+        """Take the initial states of shard 0."""
+        for name in states.info:
+            array = states.read(name)
+            self._world.broadcast(array)
+            states.write(name, array)
+
+    def program(self, stage: Stage, info: StepInfo, sets: Any, **options: Any) -> ShardedProgram:
+        """Return what runs a step with the sums over shards in it."""
+        for node in stage.model.graph if self._world.size > 1 else ():
+            if is_collective(node) and node.outputs[0].name not in self._sums:
+                raise FetchError(  # shards with other fetches would not make it
+                    "a fetch needs a sum over shards that is not a part of this step",
+                    where=node.outputs[0].name,
+                    remedy="fetch it in a session of the step that it belongs to",
+                )
+        resolve(stage.model, self._world.size)
+        return ShardedProgram(stage.model, info, sets, self, **options)
+
+    def check(self) -> None:
+        """Refuse to go on after an error between two sums."""
+        if self.failure is not None:
+            raise ShardError(
+                "an earlier step failed between two sums; this shard cannot go on with the others",
+                found=self.failure,
+                remedy="let the error end all shards, and resume from the checkpoint",
+            )
+
+    def agree(self, text: str | None) -> str | None:
+        """Return on all shards what the first one says that says anything; None if none does.
+
+        The sum of one number, which costs little, finds out whether any does.
+        """
+        saying = np.array([text is not None], np.float32)
+        self._world.sum(saying)
+        if not saying.item():
+            return None
+        return next(filter(None, gather_text(self._world, text or "")), "")
+
+    def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
+        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
+        self.check()
+        compare(self._world, "their calls", "restore")
+        tensors: dict[str, Array] = {}
+        note: dict[str, Any] = {}
+        failure: AmpError | None = None
+        if self.writes:
+            try:
+                saved = read()
+            except AmpError as error:
+                failure, note = error, {"error": str(error)}
+            else:
+                tensors = saved.tensors
+                kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
+                note = {"tensors": kinds, "progress": saved.progress}
+        note = json.loads(gather_text(self._world, json.dumps(note))[0])
+        if "error" in note:
+            raise failure or CheckpointError("shard 0 cannot restore", found=note["error"])
+        for name, (dtype, shape) in note["tensors"].items():
+            kind = BFLOAT16.ir.numpy() if dtype == BFLOAT16.name else dtype
+            array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
+            self._world.broadcast(array)
+            tensors[name] = array.reshape(shape)
+        return Checkpoint(tensors, note["progress"])
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS has no affinity
+
+
+def _compare_steps(world: Collective, step: Step) -> None:
+    """Compare states, inputs, nodes and constants of the steps of all shards.
+
+    The initial values of states may differ: those of shard 0 are taken.
+    """
+    inputs = {str(v.name): v for v in step.model.graph.inputs}
+    constants = {k: v.const_value for k, v in step.model.graph.initializers.items()}
+    parts = {
+        "states": [f"{s.name} {s.dtype} {list(s.shape)} {s.role}" for s in step.info.states],
+        "inputs": [f"{n} {inputs[n].dtype} {inputs[n].shape}" for n in step.info.inputs],
+        "nodes": [f"{node.op_type} {_digest(_bytes(node))}" for node in step.model.graph],
+        "constants": [
+            f"{name} {tensor.dtype} {tensor.shape} {_digest(tensor.tobytes())}"
+            for name, tensor in sorted(constants.items())
+            if name not in step.info.names and tensor is not None
+        ],
+    }
+    for what, lines in parts.items():
+        compare(world, f"the {what} of their steps", "\n".join(lines))
+
+
+def _bytes(node: ir.Node) -> bytes:
+    return ir.serde.serialize_node(node).SerializeToString(deterministic=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

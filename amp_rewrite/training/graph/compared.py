@@ -1,4 +1,4 @@
-"""What a loss notes on its value: what it compares, and what its mean is divided by."""
+"""A note of a loss on its value: the values that it compares, and the divisor of its mean."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from amp_rewrite.graph.traits import Trait, has
 
 @dataclass(frozen=True)
 class Compared:
-    """What a loss is computed from.
+    """Predictions and labels that a loss is computed from.
 
     Attributes:
-        predictions: What the model says.
-        labels: What is so.
-        of_classes: Whether the predictions are logits, and the labels say which of them should be
-            the largest.
+        of_classes: Whether the predictions are logits, and the labels number the largest ones.
         ignore_index: Labels of this number do not count, or None.
-        denominator: What the sum of the losses is divided by, if labels do not count equally: the
+        denominator: The divisor of the sum of the losses, if labels do not count equally: the
             number of those that count, or the sum of their weights. Otherwise None.
     """
 

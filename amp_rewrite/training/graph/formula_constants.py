@@ -1,20 +1,18 @@
 """Constants of formulas among the weights of a model: an attention scale, an epsilon, an exponent.
 
 Exporters store them as initializers or as Constant nodes, as they do weights. Training must leave
-them alone, as it did where the model was written. No single fact tells them apart; these do:
+them alone. No single fact tells them apart; these do:
 
-1. A number that is an exponent, a bound, or what a mask puts in the place of other numbers is
-   never a parameter.
+1. A number that is an exponent, a bound, or what a mask puts in the place of other numbers.
 2. A single number that does arithmetic with longer computed values, whose name has no dot although
-   other weights' names have: those are paths of parameters in modules, and it is none.
+   other weights' names have: those are paths of parameters in modules.
 3. A single number that a Constant node held and that does such arithmetic; where products have
    their weights in initializers, all of them, and longer tensors that do arithmetic alone.
-4. The scale of a normalisation that is 1 throughout, and a bias that is 0, where their name is none
-   of a parameter, as in 2., or a Constant node held them, as in 3.: what was not to be learned, or
-   what comes behind (GroupNorm is exported as InstanceNormalization without scale and bias).
-5. A single number that multiplies rows of a table and is the square root of their length, whatever
-   it is called: the scale of embeddings (A. Vaswani et al., "Attention Is All You Need", 2017,
-   section 3.4, https://arxiv.org/abs/1706.03762), which Gemma keeps in a buffer of a module.
+4. The scale of a normalisation that is 1 throughout, and a bias that is 0, named as in 2. or held
+   as in 3. (GroupNorm is exported as InstanceNormalization without scale and bias).
+5. A single number that multiplies rows of a table and is the root of their length: the scale of
+   embeddings (A. Vaswani et al., "Attention Is All You Need", 2017, section 3.4,
+   https://arxiv.org/abs/1706.03762), which Gemma keeps in a buffer of a module.
 """
 
 from __future__ import annotations
@@ -43,12 +41,7 @@ _NEUTRAL = {1: 1.0, 2: 0.0}
 
 
 def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]) -> list[ir.Value]:
-    """Return the weights that are constants of formulas.
-
-    Args:
-        weights: Floating-point initializers of a model.
-        from_nodes: The names of those that Constant nodes held.
-    """
+    """Return the weights that are constants of formulas; `from_nodes` names Constants' weights."""
     paths = any("." in str(v.name) for v in weights if str(v.name) not in from_nodes)
     stored = any(_contracts(v) for v in weights if str(v.name) not in from_nodes)
     separate = stored and not any(_contracts(v) for v in weights if str(v.name) in from_nodes)
@@ -56,29 +49,23 @@ def formula_constants(weights: Collection[ir.Value], from_nodes: Collection[str]
 
 
 def _is_constant(value: ir.Value, from_node: bool, paths: bool, separate: bool) -> bool:
-    """Return whether a weight is a constant.
+    """Return whether a weight is a constant, `from_node` one that a Constant node held.
 
-    Args:
-        value: The weight.
-        from_node: Whether a Constant node held it.
-        paths: Whether names of weights are paths.
-        separate: Whether weights are in initializers, so that Constant nodes hold none.
+    `paths` says whether names of weights are paths, `separate` whether initializers hold all.
     """
     uses = list(forward_uses(value))
     if not uses:
         return False
     named = paths and "." not in str(value.name) and not from_node
-    if (named or (from_node and separate)) and all(_is_neutral(value, use) for use in uses):
+    held = from_node and separate
+    if (named or held) and all(_is_neutral(value, use) for use in uses):
         return True
     if not _is_number(value):
-        return from_node and separate and all(_is_arithmetic(value, use) for use in uses)
-    if from_node and separate:
+        return held and all(_is_arithmetic(value, use) for use in uses)
+    if held or all(_is_no_parameter(use) or _is_embedding_scale(value, use) for use in uses):
         return True
-    if all(_is_no_parameter(use) or _is_embedding_scale(value, use) for use in uses):
-        return True
-    if not all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses):
-        return False
-    return from_node or named
+    arithmetic = all(_is_no_parameter(use) or _is_arithmetic(value, use) for use in uses)
+    return arithmetic and (from_node or named)
 
 
 def _is_no_parameter(use: Use) -> bool:

@@ -12,10 +12,13 @@ for N; the functions that a step file carries under these names say the same to 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar, Token
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptionError, ShardError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import copy_of, hold, input_of, maker, take_place
 
@@ -113,7 +116,11 @@ def resolve(model: ir.Model, shards: int = 1) -> None:
             count = len(groups[0]) if groups and shards > 1 else shards
             if count == 1:
                 _remove_products(model.graph, node)
-            _replace(model.graph, node, _number(model.graph, count))
+            name = f"{COUNT}/{count}"
+            number = model.graph.initializers.get(name)
+            if number is None:
+                number = hold(model.graph, name, np.array(count, np.float32))
+            _replace(model.graph, node, number)
         elif shards == 1:
             _replace(model.graph, node, input_of(node, 0))
 
@@ -135,14 +142,6 @@ def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
                 _replace(graph, product, other)
 
 
-def _number(graph: ir.Graph, number: int) -> ir.Value:
-    name = f"{COUNT}/{number}"
-    initializer = graph.initializers.get(name)
-    if initializer is not None:
-        return initializer
-    return hold(graph, name, np.array(number, np.float32))
-
-
 def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Put an Identity in place of a node; its output keeps its name, by which it is fetched."""
     copy = copy_of(value, "", node=node.name)
@@ -150,3 +149,59 @@ def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     graph.insert_before(node, maker(copy))
     take_place(copy, node.outputs[0])
     graph.remove(node, safe=True)
+
+
+Sharding: TypeAlias = Any
+"""One session's part in training on several shards: what `SessionSharding` in
+amp_rewrite.distributed is."""
+
+
+class ShardContext:
+    """The number of shards that a step built inside its `with` block runs on; None if any."""
+
+    def __init__(self, size: int | None) -> None:
+        """Keep the number."""
+        self.size = size
+        self._token: Token[ShardContext | None] | None = None
+
+    def __enter__(self) -> Self:
+        """Let optimizers and sessions inside the block find the context."""
+        self._token = CURRENT.set(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Let them find the context around it again."""
+        if self._token is not None:
+            CURRENT.reset(self._token)
+            self._token = None
+
+    def sharding(self) -> Sharding | None:
+        """Return what a new session needs, or None if it runs on one shard."""
+        return None
+
+
+CURRENT: ContextVar[ShardContext | None] = ContextVar("amp_rewrite.shards", default=None)
+"""The context of the innermost `with`, for optimizers and sessions inside it."""
+
+
+def sharding_of(shards: ShardContext | None, model: ir.Model) -> Sharding | None:
+    """Return a new session's part in training on several shards, or None if it runs on one.
+
+    `shards` of None is the context around it, for a step that sums over shards.
+    """
+    sums = any(True for _ in replica_nodes(model))
+    context = CURRENT.get() if shards is None else shards
+    if context is None or (shards is None and not sums):
+        return None
+    if not isinstance(context, ShardContext):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(
+            "not the shards of a session",
+            found=f"an object of type {type(context).__name__}",
+            expected="what amp_rewrite.distributed.mpi returned",
+        )
+    if not sums and (context.size or 1) > 1:
+        raise ShardError(
+            "the step sums nothing over shards, which would train apart from each other",
+            remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
+        )
+    return context.sharding()

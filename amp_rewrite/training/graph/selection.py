@@ -50,16 +50,13 @@ _SHOWN = 10
 def selected(
     variables: Sequence[State], selection: Selection, where: str | None = None
 ) -> list[State]:
-    """Return the variables that are meant, in their order.
+    """Return the variables that are meant, in their order; each entry must match one.
 
     A text holds patterns for whole names with * and ?, separated by | or by commas. Words instead
     of patterns say what a variable is, whatever it is called: "bias" is an operator's bias or a
     vector that is added, "norm" what a normalization scales and shifts by or a vector that is
     multiplied, "embedding" a table of which rows are gathered. There may be none of those. A
     regular expression is searched for in names.
-
-    Raises:
-        OptionError: A pattern or a function matches no variable, or something is none of these.
     """
     names: set[str] = set()
     for entry in entries(selection):
@@ -84,30 +81,18 @@ def entries(selection: object) -> Iterator[object]:
         yield selection
 
 
-def matches(
-    variable: State,
-    entry: object,
-    where: str | None,
-    *,
-    names: Sequence[str] = (),
-    what: str = "variables",
-) -> bool:
-    """Return whether one entry of a selection means a variable, which may have other names.
-
-    Raises:
-        OptionError: The entry is no choice of `what`.
-    """
-    names = names or (variable.name,)
+def matches(variable: State, entry: object, where: str | None) -> bool:
+    """Return whether one entry of a selection means a variable."""
     if isinstance(entry, str):
-        return NamePattern.of(entry, where or "selection").matches_any(names)
+        return NamePattern.of(entry, where or "selection").matches_any((variable.name,))
     if isinstance(entry, re.Pattern):
-        return any(cast("re.Pattern[str]", entry).search(name) for name in names)
+        return bool(cast("re.Pattern[str]", entry).search(variable.name))
     if isinstance(entry, State | GraphValue):
         return entry.value is variable.value
     if callable(entry):
         return bool(entry(variable))
     raise OptionError(
-        f"not a choice of {what}",
+        "not a choice of variables",
         where=where,
         found=f"an object of type {type(entry).__name__}",
         expected=f"a pattern of names, {', '.join(map(repr, WORDS))}, a variable or a function",

@@ -19,8 +19,6 @@ from amp_rewrite.grad.prepare import prepare
 from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.graph.adapter import Adapter
-from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.graph.value_arithmetic import Arithmetic, numbers_of
@@ -34,13 +32,53 @@ from amp_rewrite.training.graph.weights import (
 
 Array = np.ndarray[Any, Any]
 
+NO_NUMBERS = "cOSUMm"
+"""numpy's kinds of complex numbers, objects, texts and times."""
+
+
+def assigned(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], where: str) -> Array:
+    """Return a value as an array of a state's type."""
+    expected = f"{dtype} {list(shape)}"
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
+        raise _no_tensor(where, error, expected) from error
+    if array.dtype.kind in NO_NUMBERS:
+        raise _no_tensor(where, f"{array.dtype} {list(array.shape)}", expected)
+    if array.shape != shape:
+        raise OptionError(
+            "a state tensor cannot take a value of another shape",
+            where=where,
+            found=array.shape,
+            expected=shape,
+        )
+    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise OptionError(
+            "a state cannot take numbers of another kind",
+            where=where,
+            found=array.dtype,
+            expected=dtype,
+            remedy=f"convert them, for example with .astype('{dtype}')",
+        )
+    return np.array(array, dtype, order="C")
+
+
+def _no_tensor(where: str, content: object, expected: str) -> OptionError:
+    return OptionError(
+        "a state cannot take what is not a tensor of numbers",
+        where=where,
+        found=content,
+        expected=expected,
+        remedy="pass a numpy array",
+    )
+
+
+Array = np.ndarray[Any, Any]
+
 GLOBAL_STEP = "global_step"
 
-ROLES = ("variable", "adapter", "slot", "global_step", "learning_rate", "statistic", "non_slot")
+ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
 """The roles that optimizers give; other rooms add their own."""
-
-TRAINED_ROLES = ("variable", "adapter")
-"""The roles of states that gradients change."""
 
 SCALE_ROLES = (
     *("loss_scale", "good_steps", "skipped_steps", "consecutive_skips"),
@@ -66,7 +104,6 @@ class State:
     """A tensor that one training step reads and the next one finds changed.
 
     Attributes:
-        graph: The training graph that it belongs to.
         name: Its name in state dicts and checkpoints.
         value: What nodes of the training graph read: an initializer of it.
         initial: The value before the first step.
@@ -75,7 +112,6 @@ class State:
         constraint: A function from an updated value, a GraphValue, to the value that is kept, or
             None. Set it before gradients are applied.
         store: The session that holds the present value, or None if there is none.
-        slot: Whose slot it is, a variable's and an optimizer's, and what that calls it; or None.
         kept: Whether every step of the graph has it, updated or not: users have added it.
     """
 
@@ -87,7 +123,6 @@ class State:
     trainable: bool = False
     constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
     store: StateStore | None = field(default=None, repr=False)
-    slot: tuple[str, str] | None = field(default=None, repr=False)
     kept: bool = field(default=False, repr=False)
 
     @property
@@ -128,11 +163,7 @@ class State:
         return float(self.read())
 
     def assign(self, value: Any) -> None:
-        """Replace the present value, and the initial one of sessions to come.
-
-        Raises:
-            OptionError: It is not a tensor of numbers, or shape or kind differ.
-        """
+        """Replace the present value, and the initial one of sessions to come."""
         array = assigned(value, self.dtype.numpy(), self.shape, self.name)
         self.initial = array
         self.value.const_value = ir.tensor(array, dtype=self.dtype, name=self.value.name)
@@ -166,11 +197,7 @@ class GraphValue(Arithmetic):
     value: ir.Value
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Say what stands in the place of a member that values have elsewhere.
-
-        Raises:
-            AttributeError: Always: Python asks for what a value lacks.
-        """
+        """Say what stands in the place of a member that values have elsewhere."""
         hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
@@ -226,21 +253,12 @@ class TrainingGraph:
         trains: Whether gradients were computed, so that what is trained is in training mode.
         trained: The weights of which gradients were computed.
         in_training_mode: The Dropout and BatchNormalization nodes that are.
-        asked: Variable -> whether users asked to freeze it; others are trained unless they are
-            constants of a formula.
-        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch;
-            None is all but those whose scale and bias are frozen.
-        adapters: The low-rank adapters that were added.
-        stored: The weights that the step stores in another type than the model -> what it stores.
+        asked: Variable -> whether users asked to freeze it.
+        train_statistics: See `freeze`.
     """
 
     def __init__(self, source: ir.Model) -> None:
-        """Prepare a copy of a model; use `training_graph` to get the one of a model.
-
-        Raises:
-            GradientError: The model's opset is too old and cannot be converted, or a function in it
-                cannot be inlined.
-        """
+        """Prepare a copy of a model; use `training_graph` to get the one of a model."""
         model = lifted(source)
         read_small(model)
         modernise(model)
@@ -254,7 +272,6 @@ class TrainingGraph:
         self.loss: GraphValue | None = None
         self.seeds: list[ir.Value] = []
         self.gradients: dict[str, ir.Value] = {}
-        self.gradient_rows: dict[str, ir.Value] = {}
         self._weights = set(model.graph.initializers.values())
         self._by_value: dict[ir.Value, State] = {}
         self._scopes: dict[tuple[str, Part], Builder] = {}
@@ -264,16 +281,10 @@ class TrainingGraph:
         self.in_training_mode: set[ir.Node] = set()
         self.asked: dict[str, bool] = {}
         self.train_statistics: bool | None = None
-        self.adapters: list[Adapter] = []
-        self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse to be copied or pickled, in an optimizer that has built a step for example.
-
-        Raises:
-            OptimizerTypeError: Always.
-        """
+        """Refuse to be copied or pickled, in an optimizer that has built a step for example."""
         raise OptimizerTypeError(
             "what has built a step cannot be copied or pickled",
             found="a training graph, which holds the model and its states",
@@ -282,19 +293,8 @@ class TrainingGraph:
         )
 
     def forward(self) -> ir.Model:
-        """Return a copy of the model as it was loaded, which may be changed.
-
-        Weights that were Constant nodes, or inside an If, a Loop or a Scan, are initializers of its
-        main graph, as they are in `model`. Those that are stored in a low type have the numbers
-        that were stored, in their own type.
-        """
-        model = lifted(self.source)
-        for name, stored in self.stored.items():
-            value = model.graph.initializers[name]
-            if value.const_value is not None:
-                wide = stored.numpy().astype(value.const_value.dtype.numpy())
-                value.const_value = ir.tensor(wide, name=name)
-        return model
+        """Return a copy of the model as it was loaded, with its weights as in `model`."""
+        return lifted(self.source)
 
     def scoped(self, scope: str, part: Part) -> Builder:
         """Return the builder whose nodes are named `<scope>/...` and belong to a part."""
@@ -313,33 +313,13 @@ class TrainingGraph:
         return self._names.take(stem)
 
     def state(self, name: str, initial: Array, role: str, *, trainable: bool = False) -> State:
-        """Add a state.
-
-        Args:
-            name: Its name; `_1`, `_2`, ... is appended if that is taken.
-            initial: Its value before the first step.
-            role: See `State`.
-            trainable: See `State`.
-        """
+        """Add a state; `_1`, `_2`, ... is appended to a name that is taken."""
         name = self.free_name(name)
         array = np.asarray(initial)
         value = hold(self.model.graph, name, array)
         state = State(self, name, value, array, role, trainable)
         self.states[name] = state
         self._by_value[value] = state
-        return state
-
-    def add_weight(self, name: str, initial: Array, role: str) -> State:
-        """Add a variable that the model lacks, which is trained as its weights are.
-
-        Args:
-            name: See `state`.
-            initial: See `state`.
-            role: See `State`.
-        """
-        state = self.state(name, initial, role, trainable=True)
-        self._weights.add(state.value)
-        self.asked[state.name] = False
         return state
 
     def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:
@@ -354,22 +334,13 @@ class TrainingGraph:
         return state
 
     def variables(self, loss: ir.Value | None = None) -> list[State]:
-        """Return the trainable states: with a loss, the weights that it depends on.
-
-        Args:
-            loss: Initializers of the model that this value depends on become variables, but those
-                that are frozen; None asks for the variables there are.
-        """
+        """Return the trainable states; with a loss, the weights before it that are not frozen."""
         if loss is None:
             return [state for state in self.states.values() if state.trainable]
         return [state for state in self.weights(loss) if not self.is_frozen(state.name)]
 
     def weights(self, loss: ir.Value | None = None) -> list[State]:
-        """Return the states of all weights, frozen or not.
-
-        Args:
-            loss: Those that this value depends on; None is all.
-        """
+        """Return the states of all weights, frozen or not; with a loss, of those before it."""
         values = weights_before(self.model, loss)
         return [
             self.track(v, "variable", trainable=not self.is_frozen(str(v.name)))
@@ -393,35 +364,25 @@ class TrainingGraph:
         return frozenset(str(v.name) for v in constants)
 
     def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
-        """Return the variable that a state, a value or a name denotes.
-
-        Raises:
-            UnknownValueError: No initializer of the model is meant.
-        """
-        if isinstance(reference, State):
-            denoted: ir.Value | None = reference.value
-        elif isinstance(reference, GraphValue):
-            denoted = reference.value
-        elif isinstance(reference, str):
-            denoted = self.value(reference).value
-        elif not isinstance(reference, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        """Return the variable that a state, a value or a name denotes."""
+        denoted = self.value(reference) if isinstance(reference, str) else reference
+        value = denoted.value if isinstance(denoted, State | GraphValue) else denoted
+        if not isinstance(value, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise UnknownValueError(
                 "not a variable",
                 found=f"an object of type {type(reference).__name__}",
                 expected="a state, a value of the model, or a name",
             )
-        else:
-            denoted = reference
-            if denoted.graph is self.source.graph:
-                denoted = self.value(str(denoted.name)).value
-        if denoted.graph is not self.model.graph or not denoted.is_initializer():
+        if value.graph is self.source.graph:
+            value = self.value(str(value.name)).value
+        if value.graph is not self.model.graph or not value.is_initializer():
             raise UnknownValueError(
                 "not a variable of this model",
-                where=denoted.name,
+                where=value.name,
                 expected="one of its initializers",
                 remedy="load the model once, and take variables from that model",
             )
-        state = self.track(denoted, "variable", trainable=True)
+        state = self.track(value, "variable", trainable=True)
         state.trainable = True
         return state
 
@@ -451,28 +412,16 @@ class TrainingGraph:
     def add_input(
         self, name: str, dtype: ir.DataType, dims: Sequence[int | ir.SymbolicDim] | None
     ) -> ir.Value:
-        """Return a new input of the main graph; the forward model does not get it.
-
-        Args:
-            name: Its name, which no value has yet.
-            dtype: Its element type.
-            dims: Its lengths, or None for an unknown rank.
-        """
+        """Return a new input of the main graph, which the forward model does not get."""
         self._names.add(name)
         value = ir.Value(
-            name=name,
-            type=ir.TensorType(dtype),
-            shape=None if dims is None else ir.Shape(dims),
+            name=name, type=ir.TensorType(dtype), shape=None if dims is None else ir.Shape(dims)
         )
         self.model.graph.inputs.append(value)
         return value
 
     def value(self, name: str) -> GraphValue:
-        """Return the value of that name in the main graph.
-
-        Raises:
-            UnknownValueError: There is none; the message names similar ones.
-        """
+        """Return the value of that name in the main graph."""
         values = {str(v.name): v for v in _values(self.model.graph)}
         if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             close = difflib.get_close_matches(str(name), values, n=3)
@@ -489,14 +438,7 @@ class TrainingGraph:
 def training_graph(model: ir.Model) -> TrainingGraph:
     """Make a model trainable: return its training graph, which is made once.
 
-    Args:
-        model: What `amp_rewrite.load` returned, or the model of a training graph. It is not
-            changed, and must not be while it is trained: nodes are added to a copy.
-
-    Raises:
-        GradientError: The model's opset is too old and cannot be converted, or a function in it
-            cannot be inlined.
-        OptionError: It is not a loaded model.
+    It is a copy, to which nodes are added; the model must not change while it is trained.
     """
     if not isinstance(model, ir.Model):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
@@ -516,7 +458,7 @@ def value(model: ir.Model, name: str) -> GraphValue:
     """Return a value of a model's training graph: an input, an initializer or a node's output.
 
     Args:
-        model: What `amp_rewrite.load` returned; not changed.
+        model: A loaded model; not changed.
         name: The value's name.
 
     Raises:

@@ -32,25 +32,23 @@ _MODE = 2
 def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> None:
     """Make Dropout drop, and BatchNormalization use and track the batch's statistics.
 
-    Gradients need it. A BatchNormalization whose scale and bias are frozen stays in inference mode,
-    unless `TrainingGraph.train_statistics` says otherwise. Running means and variances become
-    states; where two BatchNormalization nodes share them, the second continues from what the first
-    has computed.
-
-    Args:
-        graph: The training graph.
-        trained: The weights of which gradients are computed. What further gradients are computed of
-            later is trained as well.
-
-    Raises:
-        OptimizerValueError: A node was taken for a frozen one when earlier gradients went through
-            it, and is trained now.
+    Gradients need it; `trained` are the weights that they are computed of. A BatchNormalization
+    whose scale and bias are frozen stays in inference mode, unless
+    `TrainingGraph.train_statistics` says otherwise. Running means and variances become states; of
+    nodes that share them the second continues from what the first has computed.
     """
     present = graph.trained | set(trained)
     varying = depending_on(graph.model.graph, present)
     modal = [n for n in graph.model.graph if n.op_type in _MODAL and not n.domain]
     left = [n for n in modal if n not in graph.in_training_mode]
-    chosen = [n for n in left if _is_trained(graph, n, varying)]
+    tracks = graph.train_statistics
+    chosen = [
+        n
+        for n in left
+        if n.op_type == "Dropout"
+        or (tracks is None and any(v in varying for v in n.inputs[1:3]))
+        or tracks
+    ]
     _check_not_differentiated(graph, chosen)
     graph.trains, graph.trained = True, present
     graph.in_training_mode.update(chosen)
@@ -61,15 +59,6 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
             _track_statistics(graph, node)
         else:
             normalise_by_running_statistics(node)
-
-
-def _is_trained(graph: TrainingGraph, node: ir.Node, varying: set[ir.Value]) -> bool:
-    """Return whether a node is to be in training mode."""
-    if node.op_type == "Dropout":
-        return True
-    if graph.train_statistics is not None:
-        return graph.train_statistics
-    return any(v in varying for v in node.inputs[1:3])
 
 
 def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) -> None:

@@ -14,7 +14,6 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims
-from amp_rewrite.training.graph.indexing import indexed
 
 Axis = int | Sequence[int] | None
 """One axis, several, or all of them; negative ones count from the end."""
@@ -23,12 +22,11 @@ V = TypeVar("V", bound="Arithmetic")
 
 
 class Arithmetic(ABC):
-    """What can be computed from a value: Python's operators, and methods named as numpy's.
+    """Computations with a value: Python's operators, and methods named as numpy's.
 
     The other operand is a value of the same graph, a number or an array of numbers; numbers take
-    the type of the value. Shapes broadcast as in numpy. Whatever it is applied to, a method returns
-    a new value, and raises a GradientError if the operator does not admit its inputs, an
-    OptionError if an argument is none of these.
+    the type of the value. Shapes broadcast as in numpy. A method returns a new value, and raises a
+    GradientError if the operator does not admit its inputs.
     """
 
     value: ir.Value
@@ -76,11 +74,7 @@ class Arithmetic(ABC):
         return self.abs()
 
     def __bool__(self) -> bool:
-        """Return True: there is a value. What a comparison says is known when the graph runs.
-
-        Raises:
-            OptionError: The value holds truth values.
-        """
+        """Return True: there is a value. A comparison is an error: it is not known yet."""
         if self.value.dtype is ir.DataType.BOOL:
             raise OptionError(
                 "a comparison is neither true nor false while the graph is built",
@@ -93,19 +87,14 @@ class Arithmetic(ABC):
         """Return a part, as numpy's basic indexing does; an index may be a value of integers.
 
         Args:
-            index: An integer, a slice, None (a new axis of length 1), ..., a value of int32 or
-                int64 or an array of integers (the elements at these places of the axis), or a tuple
-                of those.
+            index: An integer, a slice, None (a new axis of length 1), ..., a value or an array of
+                integers (the elements at these places of the axis), or a tuple of those.
         """
         entries = index if isinstance(index, tuple) else (index,)
         return self._with(indexed(self._builder, self.value, [self._entry(e) for e in entries]))
 
     def __iter__(self) -> Iterator[Self]:
-        """Yield the parts along the first axis, as numpy does.
-
-        Raises:
-            OptionError: There is no axis, or its length is known only when the graph runs.
-        """
+        """Yield the parts along the first axis, whose length must be known, as numpy does."""
         lengths = dims(self.value)
         length = lengths[0] if lengths else None
         if length is None:
@@ -118,11 +107,7 @@ class Arithmetic(ABC):
         return (self[index] for index in range(length))
 
     def __contains__(self, item: object) -> bool:
-        """Refuse `item in value`, which is known when the graph runs.
-
-        Raises:
-            OptionError: In any case.
-        """
+        """Refuse `item in value`, which is known when the graph runs."""
         raise OptionError(
             "whether a value contains a number is known when the graph runs",
             where=self.value.name,
@@ -263,16 +248,8 @@ class Arithmetic(ABC):
 
 
 _TYPES = {
-    dtype_name(dtype): dtype
-    for dtype in (
-        ir.DataType.FLOAT,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT16,
-        ir.DataType.BFLOAT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.BOOL,
-    )
+    dtype_name(ir.DataType[name]): ir.DataType[name]
+    for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "INT32", "INT64", "BOOL")
 }
 """Types by the names that users know."""
 
@@ -301,3 +278,95 @@ def numbers_of(operand: object, where: str) -> np.ndarray[Any, Any]:
             found=f"an object of type {type(operand).__name__}",
         )
     return array
+
+
+_LAST = int(np.iinfo(np.int64).max)
+_FIRST = int(np.iinfo(np.int64).min)
+_INDEX_TYPES = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+def indexed(b: Builder, x: ir.Value, entries: Sequence[Any]) -> ir.Value:
+    """Return x[entries]: integers, slices, None, at most one `...`, and values of integers."""
+    entries = _without_ellipsis(b, x, entries)
+    x = _sliced(b, x, entries)
+    axis = 0
+    for entry in entries:
+        if isinstance(entry, ir.Value):
+            x = b.gather(x, entry, axis)
+            axis += b.rank(entry) or 0
+        elif entry is None:
+            x = b.unsqueeze(x, [axis])
+            axis += 1
+        elif isinstance(entry, slice):
+            axis += 1
+        else:
+            x = b.squeeze(x, [axis])
+    return x
+
+
+def _without_ellipsis(b: Builder, x: ir.Value, entries: Sequence[Any]) -> list[Any]:
+    """Return one entry for each axis that is indexed, `...` being written out."""
+    indices = [_entry(b, x, entry) for entry in entries]
+    axes = sum(entry is not None and entry is not ... for entry in indices)
+    rank = b.rank(x)
+    if rank is not None and axes > rank:
+        raise OptionError(
+            "more indices than axes", where=x.name, found=axes, expected=f"at most {rank}"
+        )
+    places = [k for k, entry in enumerate(indices) if entry is ...]
+    if not places:
+        return indices
+    if rank is None or len(places) > 1:
+        raise OptionError(
+            "an index with ... is not clear",
+            where=x.name,
+            found="an unknown number of axes" if rank is None else f"{len(places)} times ...",
+            remedy="write one index for each axis",
+        )
+    at = places[0]
+    return [*indices[:at], *[slice(None)] * (rank - axes), *indices[at + 1 :]]
+
+
+def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:
+    """Return an index as it is, an integer as Python's."""
+    if entry is None or entry is ...:
+        return entry
+    if isinstance(entry, ir.Value):
+        if b.type_of(entry) in _INDEX_TYPES and b.rank(entry) is not None:
+            return entry
+    elif isinstance(entry, slice):
+        parts = (entry.start, entry.stop, entry.step)
+        if all(part is None or _is_integer(part) for part in parts) and entry.step != 0:
+            return entry
+    elif _is_integer(entry):
+        return int(entry)
+    raise OptionError(
+        "not an index",
+        where=x.name,
+        found=f"the value {entry.name!r}" if isinstance(entry, ir.Value) else repr(entry),
+        expected="integers, slices, None, ... or a value of int32 or int64 of known rank",
+    )
+
+
+def _is_integer(entry: object) -> bool:
+    return isinstance(entry, int | np.integer) and not isinstance(entry, bool)
+
+
+def _sliced(b: Builder, x: ir.Value, entries: Sequence[Any]) -> ir.Value:
+    """Return x cut along all axes that have an integer or a slice; no axis is dropped yet."""
+    bounds: list[tuple[int, int, int, int]] = []
+    axis = 0
+    for entry in entries:
+        if isinstance(entry, int):
+            bounds.append((entry, _LAST if entry == -1 else entry + 1, axis, 1))
+        elif isinstance(entry, slice) and entry != slice(None):
+            step = 1 if entry.step is None else int(entry.step)
+            start, stop = (0, _LAST) if step > 0 else (_LAST, _FIRST)
+            start = start if entry.start is None else int(entry.start)
+            stop = stop if entry.stop is None else int(entry.stop)
+            bounds.append((start, stop, axis, step))
+        axis += entry is not None
+    if not bounds:
+        return x
+    starts, stops, axes, steps = (list(column) for column in zip(*bounds, strict=True))
+    return b.slice(x, starts, stops, axes, steps)

@@ -23,11 +23,9 @@ _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
 def lifted(model: ir.Model) -> ir.Model:
     """Return a copy of a model in which all weights are initializers of the main graph.
 
-    Floating-point Constant nodes of rank 1 and more become initializers of the same name.
-
-    Those are weights that an exporter stored in nodes. Scalars stay what they are: factors and
-    epsilons of a formula. Weights inside an If, a Loop or a Scan become initializers of the main
-    graph, where they can be trained, under another name if theirs is taken.
+    Floating-point Constant nodes of rank 1 and more become initializers of the same name. Scalars
+    stay: they are factors and epsilons of a formula. Weights inside an If, a Loop or a Scan can be
+    trained in the main graph, under another name if theirs is taken.
     """
     model = clone(model)
     main = model.graph
@@ -78,16 +76,18 @@ def read_small(model: ir.Model) -> None:
 
 
 def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
-    """Return the floating-point initializers that a value depends on, in the model's order.
-
-    None stands for all that any node reads.
+    """Return the floating-point initializers that a value depends on, or all, in the model's order.
 
     Initializers that only set up an operator (the bounds of Clip, the scales of Resize, the
     statistics of BatchNormalization) are left out, and so are those that hold an infinity: an
     attention mask is not a weight, and weight decay would make NaN of it.
     """
     nodes = model.graph if value is None else nodes_before(model.graph, value)
-    weights = {v for v in _weights(nodes) if not _is_infinite(v)}
+    weights = {
+        v
+        for v in _weights(nodes)
+        if v.const_value is None or not np.isinf(v.const_value.numpy()).any()
+    }
     weights.update([value] if value is not None and value.is_initializer() else [])
     return [v for v in model.graph.initializers.values() if v in weights]
 
@@ -114,15 +114,9 @@ def _weights(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     for node in nodes:
         settings = row_of(node).settings
         for index, value in enumerate(node.inputs):
-            if value is not None and index not in settings and _is_weight(value):
+            if value is None or index in settings:
+                continue
+            if value.is_initializer() and is_float(value):
                 yield value
         for graph in subgraphs(node):
             yield from _weights(graph)
-
-
-def _is_infinite(value: ir.Value) -> bool:
-    return value.const_value is not None and bool(np.isinf(value.const_value.numpy()).any())
-
-
-def _is_weight(value: ir.Value) -> bool:
-    return value.is_initializer() and is_float(value)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import InjectError
+from amp_rewrite.dtypes import FLOAT32, dtype_name
+from amp_rewrite.errors import DataError, InjectError
 from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import may_have
 from amp_rewrite.grad.prepare import record_types
+from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_part import Part
+from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
 from amp_rewrite.training.graph.replicas import is_collective
-from amp_rewrite.training.inject.insert_scaling import (
-    Injected,
-    add_loss_scale,
-    describe,
-    described,
-    make_inputs,
-)
-from amp_rewrite.training.inject.regions import mark_parts, regions_of
+from amp_rewrite.training.graph.training_graph import NO_NUMBERS
+from amp_rewrite.training.inject.regions import Regions, mark_parts, regions_of
 from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
 from amp_rewrite.training.loss_scaling.get import get, serialize
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale
-from amp_rewrite.training.optimizers.conditional_update import check_mode
+from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, AnyState, LossScale
+from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import values_by_name
-from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import Step
@@ -94,7 +91,6 @@ def inject_loss_scaling(
         OptionError: `conditional` or `precision` is unknown, or something else than names is given.
         DataError: An initial value is not an array of numbers.
         StepError: The step has been rewritten to another precision.
-        UnloadableError: The target is cpu-arm64, which lacks a kernel for a node of the step.
     """
     scale, mode = get(loss_scale), check_mode(conditional)
     precision = arguments.text("precision", precision, what="the name of a type")
@@ -119,8 +115,6 @@ def inject_loss_scaling(
     wanted = info.precision if precision == FLOAT32.name else precision
     rewritten = in_precision(Step(copied, info), wanted, options).model
     spell_out_batch_norms(rewritten)
-    if options is not None:
-        refuse_unloadable(rewritten, targets.find(options.target or targets.DEFAULT))
     return rewritten
 
 
@@ -161,9 +155,6 @@ def _set_outputs(
 
     An output keeps its name, and the next value of a state takes over that of the unconditional
     one.
-
-    Raises:
-        InjectError: A state has no static shape.
     """
     before = {**step_values.outputs, **{str(v.name): v for v in step_values.following.values()}}
     output_of = {state: str(value.name) for state, value in step_values.following.items()}
@@ -181,7 +172,8 @@ def _set_outputs(
     described += _scale_states(outputs, injected, loss_scale.kept)
     next_states = {state.output for state in described}
     fetches |= {name: name for name in injected.fetched if name not in next_states}
-    fetches |= _counters(injected)
+    counters = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
+    fetches |= {role: str(value.name) for role, value in zip(ROLES, counters, strict=False)}
     fetches[_LOSS] = str(step_values.loss.name)
     names = {state.name for state in described}
     return StepInfo(
@@ -211,7 +203,9 @@ class _Outputs:
         if name in self._by_name:
             name = self._b.free_name(f"{name}:again")
         if value.producer() is None or value in self._by_name.values():
-            value = self._copy(value)
+            copy = self._b.op("Identity", value)
+            copy.type, copy.shape = value.type, value.shape
+            value = copy
         holder = self._before.get(name)
         if holder is not None and holder.producer() is None:
             name = self._b.free_name(f"{name}:value")  # an input, or a state, keeps its name
@@ -224,11 +218,6 @@ class _Outputs:
         self._b.graph.outputs.append(value)
         return name
 
-    def _copy(self, value: ir.Value) -> ir.Value:
-        copy = self._b.op("Identity", value)
-        copy.type, copy.shape = value.type, value.shape
-        return copy
-
 
 def _scale_states(outputs: _Outputs, injected: Injected, kept: Collection[str]) -> list[StateInfo]:
     states: list[StateInfo] = []
@@ -240,7 +229,209 @@ def _scale_states(outputs: _Outputs, injected: Injected, kept: Collection[str]) 
     return states
 
 
-def _counters(injected: Injected) -> dict[str, str]:
-    """Return what can be fetched of the loss scale: the scale used, and the counters after it."""
-    values = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
-    return {role: str(value.name) for role, value in zip(ROLES, values, strict=False)}
+Array = np.ndarray[Any, Any]
+
+
+def make_inputs(graph: ir.Graph, step_values: NamedValues, initial: Mapping[str, Array]) -> None:
+    """Make every state a graph input, whose default is what `initial` has for it, if anything."""
+    for name in arguments.mapping("initial", initial, what="arrays by the names of states"):
+        if name not in step_values.states:
+            raise InjectError(
+                "an initial value belongs to no state",
+                where=name,
+                expected=f"one of {', '.join(step_values.states)}",
+            )
+    for name, value in step_values.states.items():
+        if not value.is_graph_input():
+            graph.inputs.append(value)
+        if name in initial:
+            _set_default(graph, value, arguments.array(name, initial[name]))
+
+
+def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
+    dtype = value.dtype or ir.DataType.from_numpy(initial.dtype)
+    if initial.dtype.kind in NO_NUMBERS:
+        raise DataError(
+            "not numbers of the state's type",
+            where=value.name,
+            found=initial.dtype,
+            expected=dtype_name(dtype),
+        )
+    array = np.asarray(initial, dtype.numpy())
+    if not may_have(value, array.shape):
+        raise InjectError(
+            "an initial value has another shape than its state",
+            where=value.name,
+            found=array.shape,
+            expected=tuple(value.shape or ()),
+        )
+    value.const_value = ir.tensor(array, dtype=dtype, name=value.name)
+    value.type, value.shape = ir.TensorType(dtype), ir.Shape(array.shape)
+    graph.initializers[str(value.name)] = value
+
+
+def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
+    """Return a loss scale's states, graph inputs with defaults, and its constants."""
+    values: dict[str, ir.Value] = {}
+    initial = loss_scale.initial_state()
+    for field, array in initial._asdict().items():
+        if field in loss_scale.kept:
+            values[field] = ir.Value(name=b.free_name(PREFIX + field))
+            b.graph.inputs.append(values[field])
+            _set_default(b.graph, values[field], array)
+        else:
+            values[field] = b.constant(array)
+    return type(initial)(**values)
+
+
+def describe(
+    step_values: NamedValues, outputs: Mapping[str, str], step_info: StepInfo | None
+) -> list[StateInfo]:
+    """Return the descriptions of the states of the graph, whose next values are `outputs`.
+
+    `step_info` is what the model said of itself: its roles count, and its states that are not made
+    conditional are described as before.
+    """
+    before = {} if step_info is None else {state.name: state for state in step_info.states}
+    states: list[StateInfo] = []
+    for name, value in step_values.states.items():
+        if name in before:
+            role = before[name].role
+        elif name in step_values.gradients:
+            role = "variable"
+        else:  # a scalar is taken for a counter
+            role = "non_slot" if value.shape is not None and not len(value.shape) else "slot"
+        states.append(described(value, outputs[name], role))
+    return [*states, *(state for name, state in before.items() if name not in step_values.states)]
+
+
+def described(value: ir.Value, output: str, role: str) -> StateInfo:
+    """Return the description of a state."""
+    name, shape = str(value.name), value.shape
+    if value.dtype is None or shape is None or not all(isinstance(d, int) for d in shape):
+        raise InjectError(
+            "a state has no static shape",
+            where=name,
+            found="no shape" if shape is None else str(shape),
+            remedy="pass its initial value, whose shape counts",
+        )
+    return StateInfo(
+        name=name,
+        output=output,
+        role=role,
+        dtype=elements.tensor(value.dtype)[len("tensor(") : -1],
+        shape=tuple(int(d) for d in shape if isinstance(d, int)),
+    )
+
+
+@dataclass(frozen=True)
+class Injected:
+    """What a loss scale added to a training graph.
+
+    Attributes:
+        scale: Its states; constants if they never change.
+        next_scale: Their next values.
+        finite: Whether all gradients are finite: bool, shape (); None if that is not checked.
+        norm: The global norm of the unscaled gradients; None if nothing is checked.
+        following: State -> its next value, conditional if gradients are checked.
+        fetched: Name of a graph output -> its value, unscaled.
+    """
+
+    scale: AnyState
+    next_scale: AnyState
+    finite: ir.Value | None
+    norm: ir.Value | None
+    following: dict[str, ir.Value]
+    fetched: dict[str, ir.Value]
+
+
+def add_loss_scale(
+    b: Builder, step_values: NamedValues, regions: Regions, loss_scale: LossScale, mode: str
+) -> Injected:
+    """Scale the seed, unscale the gradients, and make the updates conditional.
+
+    The graph has no outputs afterwards. `mode` is "if" or "select".
+    """
+    scale = add_scale(b, loss_scale)
+    _rewire(regions.seed_uses(step_values.seed), b.mul(step_values.seed, scale.current_loss_scale))
+    without = _unscale(b, step_values, regions, scale.current_loss_scale)
+    following = {name: without.get(v, v) for name, v in step_values.following.items()}
+    fetched = {name: without.get(v, v) for name, v in step_values.outputs.items()}
+    b.graph.outputs.clear()  # a value that is an output cannot move into an If
+    b.graph.sort()
+    if not loss_scale.checks:
+        return Injected(scale, scale, None, None, following, fetched)
+    gradients = [without[v] for v in dict.fromkeys(step_values.gradients.values())]
+    finite, norm = finite_and_norm(b, gradients)
+    state_of = {_original(v): name for name, v in reversed(following.items())}
+    state_of |= {v: name for name, v in reversed(following.items())}
+    keep = {step_values.loss, norm, *fetched.values()} - state_of.keys()
+    after = _make_conditional(b, step_values, regions, following, finite, mode, keep)
+    next_scale = loss_scale.update(b, scale, finite)
+    fetched = {k: after[state_of[v]] if v in state_of else v for k, v in fetched.items()}
+    return Injected(scale, next_scale, finite, norm, after, fetched)
+
+
+def _rewire(uses: Iterable[tuple[ir.Node, int]], value: ir.Value) -> None:
+    for node, index in uses:
+        node.replace_input_with(index, value)
+
+
+def _unscale(
+    b: Builder, step_values: NamedValues, regions: Regions, scale: ir.Value
+) -> dict[ir.Value, ir.Value]:
+    """Take the scale out where values leave the backward pass.
+
+    Returns scaled value -> what is used in its place outside: all gradients, and what outputs need.
+    """
+    graph, flow = b.graph, regions.flow
+    live = ancestors([*graph.outputs, *step_values.following.values()])
+    wanted = {*step_values.gradients.values(), *step_values.following.values(), *graph.outputs}
+    reciprocal = b.reciprocal(scale)
+    without: dict[ir.Value, ir.Value] = {}
+    for value in regions.scaled_values:
+        uses = [use for use in regions.exits(value) if flow.owner(use[0]) in live]
+        if uses or value in wanted:
+            result = unscaled(b, value, reciprocal)
+            assert isinstance(result, ir.Value), "a dense value stays one"
+            without[value] = b.cast_like(result, value)
+            _rewire(uses, without[value])
+    return without
+
+
+def _make_conditional(
+    b: Builder,
+    step_values: NamedValues,
+    regions: Regions,
+    following: dict[str, ir.Value],
+    finite: ir.Value,
+    mode: str,
+    keep: set[ir.Value],
+) -> dict[str, ir.Value]:
+    """Return state -> its next value: the present one if not all gradients are finite.
+
+    What reads a next state without being part of the update, say a norm of the new weights, reads
+    the conditional value.
+    """
+    added, needed = set(b.added), regions.update | regions.backward
+    readers = {
+        name: [(n, i) for n, i, owner in regions.flow.uses(value) if owner not in needed | added]
+        for name, value in following.items()
+        if value.producer() in regions.update
+    }
+    for name, uses in readers.items():
+        _rewire(uses, step_values.states[name])  # for now, so that nothing keeps the value outside
+    # The next value of a constant learning rate, say, is a copy of the present one in any case.
+    changed = {k: v for k, v in following.items() if _original(v) is not step_values.states[k]}
+    after = {**following, **conditional(b, finite, changed, step_values.states, mode, keep=keep)}
+    for name, uses in readers.items():
+        _rewire(uses, after[name])
+    return after
+
+
+def _original(value: ir.Value) -> ir.Value:
+    """Return what a value is a copy of, or itself."""
+    node = value.producer()
+    if node is None or node.op_type != "Identity" or node.inputs[0] is None:
+        return value
+    return node.inputs[0]

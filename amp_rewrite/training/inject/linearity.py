@@ -27,19 +27,12 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
 
-
-def _multiplies_nothing(node: ir.Node) -> bool:
-    return node.attributes.get_string("reduction", "none") != "mul"
-
-
-def _makes_nothing_up(node: ir.Node) -> bool:
-    return node.attributes.get_float("extrapolation_value", 0.0) == 0
-
-
 _CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
-    "Resize": _makes_nothing_up,
-    "ScatterElements": _multiplies_nothing,
-    "ScatterND": _multiplies_nothing,
+    "Resize": lambda node: node.attributes.get_float("extrapolation_value", 0.0) == 0,
+    **dict.fromkeys(
+        ("ScatterElements", "ScatterND"),
+        lambda node: node.attributes.get_string("reduction", "none") != "mul",
+    ),
 }
 """Operator that is homogeneous in some modes -> whether a node of it is."""
 
@@ -73,21 +66,16 @@ def _homogeneous(node: ir.Node, inputs: list[int]) -> int:
     """Return the degree of what a positive factor of all data comes out of."""
     row = row_of(node)
     data = range(len(inputs)) if row.data is None else row.data
-    if not _is_homogeneous(node) or any(d for i, d in enumerate(inputs) if i not in data):
+    condition = _CONDITIONS.get(operator(node))
+    is_homogeneous = has(node, Trait.HOMOGENEOUS) if condition is None else condition(node)
+    if not is_homogeneous or any(d for i, d in enumerate(inputs) if i not in data):
         raise _mixed(node, f"{operator(node)} of a scaled value, which is not linear")
     present = [i for i in data if i < len(inputs) and node.inputs[i] is not None]
     return _sum(node, [inputs[i] for i in present], [node.inputs[i] for i in present])
 
 
-def _is_homogeneous(node: ir.Node) -> bool:
-    condition = _CONDITIONS.get(operator(node))
-    return has(node, Trait.HOMOGENEOUS) if condition is None else condition(node)
-
-
 def _comparison(node: ir.Node, degrees: list[int]) -> int:
-    counted = [d for d, v in zip(degrees, node.inputs, strict=True) if d or not _is_zero(v)]
-    if counted and min(counted) < max(counted):
-        raise _mixed(node, "a comparison of a scaled value and one that is not")
+    _sum(node, degrees, node.inputs, "a comparison")
     return 0
 
 
@@ -102,11 +90,6 @@ def _product_and_term(node: ir.Node, inputs: list[int]) -> int:
     return product if len(inputs) < 3 else _sum(node, [product, inputs[2]], node.inputs[1:])
 
 
-def _same(node: ir.Node, inputs: list[int]) -> int:
-    del node
-    return inputs[0]
-
-
 def _quotient(node: ir.Node, inputs: list[int]) -> int:
     numerator, denominator = inputs
     if denominator > numerator:
@@ -114,10 +97,12 @@ def _quotient(node: ir.Node, inputs: list[int]) -> int:
     return numerator - denominator
 
 
-def _sum(node: ir.Node, degrees: list[int], terms: Iterable[ir.Value | None]) -> int:
+def _sum(
+    node: ir.Node, degrees: list[int], terms: Iterable[ir.Value | None], what: str = "a sum"
+) -> int:
     counted = [d for d, term in zip(degrees, terms, strict=True) if d or not _is_zero(term)]
     if counted and min(counted) < max(counted):
-        raise _mixed(node, "a sum of a scaled value and one that is not")
+        raise _mixed(node, f"{what} of a scaled value and one that is not")
     return max(counted, default=0)
 
 
@@ -130,7 +115,7 @@ _OF_OPERATORS: Mapping[str, _Rule] = {"Div": _quotient, "Gemm": _product_and_ter
 _OF_TRAITS: Mapping[Trait, _Rule] = {
     Trait.MULTIPLIES: _product,
     Trait.COMPARES: _comparison,
-    Trait.CASTS: _same,
+    Trait.CASTS: lambda _, inputs: inputs[0],
 }
 """Trait -> rule; the first that a node has counts."""
 

@@ -34,14 +34,9 @@ from amp_rewrite.training.inject.resolve_names import NamedValues
 
 @dataclass(frozen=True)
 class Regions:
-    """The parts of a training graph.
+    """The parts of a training graph, as the module names them.
 
-    Attributes:
-        flow: The graph.
-        backward: See the module.
-        scaled: See the module.
-        update: See the module.
-        scaled_values: What is proportional to the seed, in order, gradients included.
+    `scaled_values` are proportional to the seed, in order, gradients included.
     """
 
     flow: Dataflow
@@ -87,48 +82,27 @@ def _check(regions: Regions, step_values: NamedValues) -> None:
             remedy="name the value at which the backward pass begins, such as the ones that it "
             "multiplies by, and the gradients that it ends at",
         )
-    gradients = set(step_values.gradients.values())
-    for value in regions.scaled_values:
-        if value not in gradients:
-            _check_leak(regions, step_values, value)
+    state_of = {v: state for state, v in step_values.following.items()}
+    for value in scaled.difference(step_values.gradients.values()):
+        later = (v for node in _behind(regions, value) for v in node.outputs)
+        state = next((state_of[v] for v in (value, *later) if v in state_of), None)
+        if state is not None:
+            raise InjectError(
+                "a scaled value that is not among the gradients reaches an update",
+                where=value.name,
+                found=f"the next value of {state!r} depends on it",
+                expected="updates that depend on the named gradients only",
+                remedy="name the gradient of every variable as it leaves the backward pass",
+            )
     for variable, gradient in step_values.gradients.items():
-        _check_update(regions, step_values, variable, gradient)
-
-
-def _check_leak(regions: Regions, step_values: NamedValues, value: ir.Value) -> None:
-    state = _state_after(regions, step_values, value)
-    if state is not None:
-        raise InjectError(
-            "a scaled value that is not among the gradients reaches an update",
-            where=value.name,
-            found=f"the next value of {state!r} depends on it",
-            expected="updates that depend on the named gradients only",
-            remedy="name the gradient of every variable as it leaves the backward pass",
-        )
-
-
-def _state_after(regions: Regions, step_values: NamedValues, value: ir.Value) -> str | None:
-    """Return a state whose next value depends on a value through an exit of it, or None."""
-    following = {v: state for state, v in step_values.following.items()}
-    if value in following:
-        return following[value]
-    later = (v for node in _behind(regions, value) for v in node.outputs)
-    return next((following[v] for v in later if v in following), None)
-
-
-def _check_update(
-    regions: Regions, step_values: NamedValues, variable: str, gradient: ir.Value
-) -> None:
-    following = step_values.following[variable]
-    if following is gradient:
-        return
-    if following.producer() not in _behind(regions, gradient):
-        raise InjectError(
-            "an update does not depend on its gradient",
-            where=variable,
-            found=f"{following.name!r} is computed without {gradient.name!r}",
-            remedy="check which gradient belongs to which variable, and updates",
-        )
+        following = step_values.following[variable]
+        if following is not gradient and following.producer() not in _behind(regions, gradient):
+            raise InjectError(
+                "an update does not depend on its gradient",
+                where=variable,
+                found=f"{following.name!r} is computed without {gradient.name!r}",
+                remedy="check which gradient belongs to which variable, and updates",
+            )
 
 
 def _behind(regions: Regions, value: ir.Value) -> set[ir.Node]:
@@ -146,15 +120,10 @@ def mark_parts(regions: Regions) -> None:
 
 
 class Dataflow:
-    """The nodes of a main graph and the values between them, as they are now.
-
-    Attributes:
-        graph: The graph.
-    """
+    """The nodes of a main graph and the values between them, as they are now."""
 
     def __init__(self, graph: ir.Graph) -> None:
         """Read the graph."""
-        self.graph = graph
         self._readers: dict[ir.Value, list[ir.Node]] = {}
         self._owner: dict[ir.Node, ir.Node] = {}
         for node in graph:
@@ -162,10 +131,6 @@ class Dataflow:
                 self._readers.setdefault(value, []).append(node)
             for inner in nodes_in(node):
                 self._owner[inner] = node
-
-    def readers(self, value: ir.Value) -> list[ir.Node]:
-        """Return the nodes of the main graph that read a value."""
-        return self._readers.get(value, [])
 
     def owner(self, node: ir.Node) -> ir.Node:
         """Return the node of the main graph that a node is or is inside of."""
@@ -176,7 +141,7 @@ class Dataflow:
         nodes: set[ir.Node] = set()
         left = deque(values)
         while left:
-            for node in self.readers(left.popleft()):
+            for node in self._readers.get(left.popleft(), ()):
                 if node not in nodes and (within is None or node in within):
                     nodes.add(node)
                     left.extend(node.outputs)

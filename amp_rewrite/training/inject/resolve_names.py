@@ -1,6 +1,6 @@
-"""What the caller says of a training graph, and the values that are meant.
+"""Values of a training graph by the names that the caller gave, or that a step says of itself.
 
-What was said and is not so is an InjectError.
+A name that denotes nothing suitable is an InjectError.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RANDOM_ROLE = "random"
 
 @dataclass(frozen=True)
 class Names:
-    """Where the parts of a training graph are, by name; `inject_loss_scaling` explains them."""
+    """The names of the parts of a training graph; see `inject_loss_scaling`."""
 
     loss: str
     seed: str
@@ -64,36 +64,30 @@ def names_of(
     gradients: Mapping[str, str] | None,
     updates: Mapping[str, str] | None,
 ) -> Names:
-    """Return what the caller said, completed by what a step says of itself."""
-    _check_names(loss, seed, gradients, updates)
-    if info is not None and info.having(_SCALE_ROLE) is not None:
-        raise InjectError(
-            "the step has a loss scale already",
-            where=info.having(_SCALE_ROLE).name,  # pyright: ignore[reportOptionalMemberAccess]
-            remedy="inject one into the step without",
-        )
-    names = Names(
-        loss=_first("loss", loss, info and info.loss),
-        seed=_first("seed", seed, info and info.seed),
-        gradients=_first("gradients", gradients, info and info.gradients),
-        updates=_first("updates", updates, info and _updates(info)),
-    )
-    for name, content in (("gradients", names.gradients), ("updates", names.updates)):
-        if not content:
-            raise InjectError(f"{name} is empty", expected="at least one entry")
-    return names
-
-
-def _check_names(loss: object, seed: object, gradients: object, updates: object) -> None:
+    """Return the names that the caller gave, completed by those that a step says of itself."""
     for option, name in {"loss": loss, "seed": seed}.items():
         if name is not None:
             arguments.text(option, name, what="the name of a value")
     for option, mapping in {"gradients": gradients, "updates": updates}.items():
-        if mapping is None:
-            continue
-        named = arguments.mapping(option, mapping, what="names of values by the names of states")
-        for name in (*named, *named.values()):
-            arguments.text(f"what {option} holds", name, what="the name of a value")
+        if mapping is not None:
+            named = arguments.mapping(option, mapping, what="names of values by names of states")
+            for name in (*named, *named.values()):
+                arguments.text(f"what {option} holds", name, what="the name of a value")
+    scale = None if info is None else info.having(_SCALE_ROLE)
+    if scale is not None:
+        raise InjectError(
+            "the step has a loss scale already",
+            where=scale.name,
+            remedy="inject one into the step without",
+        )
+    states = () if info is None else info.states
+    told = {s.name: s.output for s in states if s.role != _RANDOM_ROLE} if info else None
+    return Names(
+        loss=_first("loss", loss, info and info.loss),
+        seed=_first("seed", seed, info and info.seed),
+        gradients=_first("gradients", gradients, info and info.gradients),
+        updates=_first("updates", updates, told),
+    )
 
 
 def _first(name: str, argument: T | None, noted: T | None) -> T:
@@ -104,17 +98,24 @@ def _first(name: str, argument: T | None, noted: T | None) -> T:
             found=f"no {name} in the metadata {STEP_KEY!r}",
             remedy=f"pass {name}; only steps of this package with one backward pass know it",
         )
+    if not content:
+        raise InjectError(f"{name} is empty", expected="at least one entry")
     return content
-
-
-def _updates(info: StepInfo) -> dict[str, str]:
-    return {s.name: s.output for s in info.states if s.role != _RANDOM_ROLE}
 
 
 def find(graph: ir.Graph, names: Names) -> NamedValues:
     """Return the values that names denote."""
     values = {str(name): value for name, value in values_by_name(graph).items()}
-    states = {name: _state(values, name) for name in names.updates}
+    states = {name: _value(values, "state", name) for name in names.updates}
+    for name, value in states.items():
+        if not (value.is_graph_input() or value.is_initializer()):
+            raise InjectError(
+                "a state must be a graph input or an initializer",
+                where=name,
+                found="the output of a node",
+                remedy="name the input that the state is read from; updates maps it to its next "
+                "value",
+            )
     for variable in names.gradients:
         if variable not in states:
             raise InjectError(
@@ -126,31 +127,13 @@ def find(graph: ir.Graph, names: Names) -> NamedValues:
     step_values = NamedValues(
         loss=_value(values, "loss", names.loss),
         seed=_value(values, "seed", names.seed),
-        gradients={
-            variable: _value(values, f"gradient of {variable}", name)
-            for variable, name in names.gradients.items()
-        },
+        gradients={k: _value(values, f"gradient of {k}", n) for k, n in names.gradients.items()},
         states=states,
-        following={
-            state: _value(values, f"next value of {state}", name)
-            for state, name in names.updates.items()
-        },
+        following={k: _value(values, f"next value of {k}", n) for k, n in names.updates.items()},
         outputs={str(value.name): value for value in graph.outputs},
     )
     _check_types(step_values)
     return step_values
-
-
-def _state(values: Mapping[str, ir.Value], name: str) -> ir.Value:
-    value = _value(values, "state", name)
-    if not (value.is_graph_input() or value.is_initializer()):
-        raise InjectError(
-            "a state must be a graph input or an initializer",
-            where=name,
-            found="the output of a node",
-            remedy="name the input that the state is read from; updates maps it to its next value",
-        )
-    return value
 
 
 def _value(values: Mapping[str, ir.Value], what: str, name: str) -> ir.Value:
@@ -183,10 +166,10 @@ def _check_types(step_values: NamedValues) -> None:
             )
     for name, state in step_values.states.items():
         following = step_values.following[name]
-        if None not in (state.dtype, following.dtype) and state.dtype is not following.dtype:
+        if state.dtype and following.dtype and state.dtype is not following.dtype:
             raise InjectError(
                 "the next value of a state has another type than the state",
                 where=name,
-                found=f"{following.name}: {dtype_name(following.dtype)}",  # pyright: ignore[reportArgumentType]
-                expected=dtype_name(state.dtype),  # pyright: ignore[reportArgumentType]
+                found=f"{following.name}: {dtype_name(following.dtype)}",
+                expected=dtype_name(state.dtype),
             )

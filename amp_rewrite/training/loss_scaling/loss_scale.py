@@ -45,7 +45,8 @@ class HysteresisState(NamedTuple):
 
 AnyState: TypeAlias = LossScaleState | HysteresisState
 
-_SET = f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
+_STATE = PREFIX + LossScaleState._fields[0]
+_SET = f", or set the present scale: session.assign_state({_STATE!r}, number)"
 
 
 class LossScale(ABC):

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.known import differ
-from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.grad.walk import gradients
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
@@ -150,11 +149,6 @@ def raw_gradients(
         if gradient is not None and isinstance(variable, State)
     }
     graph.gradients = {name: values_of(gradient) for name, gradient in own.items()}
-    graph.gradient_rows = {
-        name: gradient.indices
-        for name, gradient in own.items()
-        if isinstance(gradient, IndexedSlices)
-    }
     return gradients_of
 
 

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.optimizers.train_op import TrainOp
 
 AVERAGE, COUNT = "average", "averaged"
@@ -31,7 +30,7 @@ def averaged(op: TrainOp, average: Average) -> TrainOp:
     graph = op.graph
     b = graph.scoped("average", Part.UPDATE)
     updated = [graph.states[name] for name in op.updates]
-    variables = [state for state in updated if state.role in TRAINED_ROLES]
+    variables = [state for state in updated if state.role == "variable"]
     averages = {v.name: graph.state(f"{v.name}/{AVERAGE}", v.read(), AVERAGE) for v in variables}
     count = graph.state(COUNT, np.array(0, np.int64), COUNT)
     assert op.global_step is not None, "an optimizer counts its steps"

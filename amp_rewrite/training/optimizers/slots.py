@@ -14,8 +14,13 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.graph.assigned import NO_NUMBERS, assigned
-from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import (
+    NO_NUMBERS,
+    GraphValue,
+    State,
+    TrainingGraph,
+    assigned,
+)
 from amp_rewrite.training.optimizers import argument_checks as check
 
 Variable = State | GraphValue | str
@@ -71,9 +76,7 @@ class OptimizerStates:
         if slot is None:
             wide = np.float64 if variable.dtype.itemsize == 8 else np.float32
             initial = filled(variable.name, variable.shape, wide, initializer)
-            stem = f"{variable.name}/{self.optimizer}"
-            slot = variable.graph.state(stem, initial, "slot")
-            slot.slot = stem, name
+            slot = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
             self._slots[variable, name] = slot
         slot.kept |= kept
         return slot

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -16,13 +16,9 @@ from amp_rewrite.errors import CheckpointError, SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
-from amp_rewrite.training.optimizers.slots import Slot
 
 Array = np.ndarray[Any, Any]
 Path = str | os.PathLike[str]
-
-FROZEN = "frozen"
-"""The role in a checkpoint of a weight that the step does not train."""
 
 _VERSION = 1
 _ALIGNMENT = 8
@@ -41,98 +37,57 @@ class Checkpoint:
     Attributes:
         tensors: State name -> array.
         progress: What the caller stored with it.
-        slots: State name -> slot, of those that are known.
     """
 
     tensors: dict[str, Array]
     progress: dict[str, Any]
-    slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
-
-
-_OTHERS = {
-    **dict.fromkeys((".pt", ".pth", ".bin"), "PyTorch's, whose files torch.load reads"),
-    ".onnx": "a model's, which export writes",
-    **dict.fromkeys((".npz", ".npy"), "numpy's"),
-    **dict.fromkeys((".h5", ".keras"), "Keras's"),
-    **dict.fromkeys((".pkl", ".pickle"), "pickle's"),
-}
-"""Ends of names that say what a checkpoint is not."""
 
 
 def check_checkpoint_name(path: object) -> None:
-    """Refuse a name that says that a checkpoint is a file of another kind."""
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    suffix = os.path.splitext(str(name))[1].lower()
-    if suffix in _OTHERS:
+    """Refuse the name of a model, which a checkpoint would overwrite."""
+    if isinstance(path, str | os.PathLike) and str(os.fspath(path)).lower().endswith(".onnx"):
         raise SaveError(
-            f"the name ends as {_OTHERS[suffix]}",
-            where=name,
-            found=suffix,
+            "the name ends as a model's, which export writes",
+            where=path,
             expected="the name of a safetensors file",
             remedy="name it .safetensors",
         )
 
 
 def write_checkpoint(
-    path: Path,
-    tensors: Mapping[str, Array],
-    roles: Mapping[str, str],
-    progress: Mapping[str, Any],
-    slots: Mapping[str, Slot] | None = None,
+    path: Path, tensors: Mapping[str, Array], roles: Mapping[str, str], progress: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint, one tensor at a time; an existing file is replaced in one step.
 
     `progress` is anything that JSON can hold.
-
-    Raises:
-        SaveError: It cannot be written, or JSON cannot hold the progress; an existing file stays as
-            it was.
     """
     target = os.path.abspath(path_text(path, SaveError))
-    note = _note(roles, progress, {} if slots is None else slots, target)
+    header = _header(tensors, _note(roles, progress, target))
     folder, name = os.path.split(target)
     check_target(folder, name)
     with writing("checkpoint", target), Replacement(folder, name) as replacement:
-        write_tensors(replacement.file, tensors, {CHECKPOINT_KEY: note})
+        replacement.file.write(len(header).to_bytes(8, "little") + header)
+        for array in tensors.values():
+            replacement.file.write(np.ascontiguousarray(array).tobytes())
         replacement.commit(name)
 
 
-def _note(
-    roles: Mapping[str, str], progress: Mapping[str, Any], slots: Mapping[str, Slot], where: str
-) -> str:
+def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> str:
     """Return what is stored besides the tensors, as JSON."""
-    if not isinstance(progress, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise SaveError(
-            "the progress must be a mapping",
-            where=where,
-            found=f"an object of type {type(progress).__name__}",
-            remedy="pass a dictionary such as {'epoch': 3}",
-        )
     try:
-        told = {"roles": dict(roles), "progress": dict(progress), "slots": dict(slots)}
-        return json.dumps({"version": _VERSION, **told})
+        return json.dumps({"version": _VERSION, "roles": dict(roles), "progress": dict(progress)})
     except (TypeError, ValueError, RecursionError) as error:
         raise SaveError(
             "JSON cannot hold the progress",
             where=where,
             found=error,
-            expected="texts, numbers, lists, and dictionaries with texts as keys",
+            expected="a dictionary such as {'epoch': 3}, of texts, numbers, lists and dictionaries",
             remedy="convert arrays and numbers of numpy with .tolist()",
         ) from error
 
 
-def write_tensors(
-    file: IO[bytes], tensors: Mapping[str, Array], metadata: Mapping[str, str]
-) -> None:
-    """Write tensors in the format safetensors, one at a time."""
-    header = _header(tensors, metadata)
-    file.write(len(header).to_bytes(8, "little") + header)
-    for array in tensors.values():
-        file.write(np.ascontiguousarray(array).tobytes())
-
-
-def _header(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+def _header(tensors: Mapping[str, Array], note: str) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": {CHECKPOINT_KEY: note}}
     start = 0
     for name, array in tensors.items():
         end = start + array.nbytes
@@ -149,7 +104,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(where, framework="np") as file:
             note = (file.metadata() or {}).get(CHECKPOINT_KEY)
-            content = _content(note, where)
+            progress = _progress(note, where)
             tensors = {name: _tensor(file, name, where) for name in file.keys()}  # noqa: SIM118 not a mapping
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -158,18 +113,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             found=error.strerror if isinstance(error, OSError) and error.strerror else error,
             expected="a safetensors file that TrainingSession.save wrote",
         ) from error
-    return Checkpoint(tensors, content["progress"], slots_in(content))
-
-
-def slots_in(content: Mapping[str, Any]) -> dict[str, Slot]:
-    """Return what the content of a checkpoint says of slots, which older ones do not."""
-    given = content.get("slots")
-    pairs: Mapping[Any, Any] = given if isinstance(given, dict) else {}
-    return {
-        name: (slot[0], slot[1])
-        for name, slot in pairs.items()
-        if isinstance(slot, list | tuple) and [type(word) for word in slot] == [str, str]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    }
+    return Checkpoint(tensors, progress)
 
 
 def _tensor(file: safe_open, name: str, where: str) -> Array:
@@ -185,18 +129,18 @@ def _tensor(file: safe_open, name: str, where: str) -> Array:
     return np.array(file.get_tensor(name))
 
 
-def _content(text: str | None, where: str) -> dict[str, Any]:
+def _progress(note: str | None, where: str) -> dict[str, Any]:
     try:
-        content = json.loads(text or "")
-        readable = content["version"] == _VERSION and isinstance(content["progress"], dict)
+        content = json.loads(note or "")
+        progress = content["progress"] if content["version"] == _VERSION else None
     except (ValueError, KeyError, TypeError, RecursionError):
-        readable, content = False, {}
-    if not readable:
+        progress = None
+    if not isinstance(progress, dict):
         raise CheckpointError(
             "not a checkpoint of this package, or of a later version of it",
             where=where,
-            found=f"metadata {CHECKPOINT_KEY!r}: {text}"[:100],
+            found=f"metadata {CHECKPOINT_KEY!r}: {note}"[:100],
             expected=f"version {_VERSION}",
             remedy="restore a file that TrainingSession.save wrote",
         )
-    return content
+    return progress  # pyright: ignore[reportUnknownVariableType] keys of JSON are texts

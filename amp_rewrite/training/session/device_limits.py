@@ -1,4 +1,4 @@
-"""What a session refuses or warns of on a device: OpenVINO, Arm, and where low types do not pay."""
+"""Limits of devices that a session refuses, or warns of: OpenVINO, Arm, slow 16-bit types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import FeedError, OptionError, StepError
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
-from amp_rewrite.runtimes.ort.device import Device, cuda_device
+from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import ARM64, CPU, OPENVINO
@@ -21,14 +21,7 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 
 def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
-    """Refuse what OpenVINO cannot do for a session, and warn of what it does otherwise.
-
-    Raises:
-        OptionError: Options of ONNX Runtime, or emulation, are asked for.
-        StepError: A state is a tensor of another type than float32.
-        RuntimeMissingError: OpenVINO is not installed, or too old.
-        RunError: It has no device.
-    """
+    """Refuse what OpenVINO cannot do for a session, and warn where a type gains nothing."""
     core()
     if options is not None:
         raise OptionError(
@@ -40,7 +33,15 @@ def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
             "OpenVINO cannot emulate low precision: it leaves out casts to float16 and back",
             remedy=f"emulate on {CPU}, or leave emulate out",
         )
-    _check_states(info)
+    for state in info.states:  # ONNX Runtime computes single numbers
+        if state.dtype == "double" and state.shape not in ((), (1,)):
+            raise StepError(
+                f"{OPENVINO} does not round states of this type as ONNX says",
+                where=f"state {state.name!r}",
+                found="float64",
+                expected="float32",
+                remedy=f"train it with {CPU}, or store the model in float32",
+            )
     if info.precision in LOW and not computes_in(info.precision):
         global_state.warn_once(
             f"{OPENVINO}-{info.precision}",
@@ -62,36 +63,14 @@ def check_fed_integers(feeds: Mapping[str, Any]) -> None:
             )
 
 
-def _check_states(info: StepInfo) -> None:
-    """Refuse tensors in float64 among the states; single numbers are ONNX Runtime's affair."""
-    for state in info.states:
-        if state.dtype == "double" and state.shape not in ((), (1,)):
-            raise StepError(
-                f"{OPENVINO} does not round states of this type as ONNX says",
-                where=f"state {state.name!r}",
-                found="float64",
-                expected="float32",
-                remedy=f"train it with {CPU}, or store the model in float32",
-            )
-
-
 def on_arm(providers: Sequence[Provider], target: str | None, *, emulate: bool) -> list[Provider]:
-    """Return the providers of a session, the CPU provider in place of the one on Arm.
+    """Return the providers of a session, the CPU provider in place of that on Arm.
 
-    Args:
-        providers: Those that were asked for.
-        target: The target that was named.
-        emulate: Whether the session emulates its target, which any machine does.
-
-    Raises:
-        OptionError: The provider or the target is that on Arm, and this machine is none: a session
-            would train on another processor.
+    Other machines refuse that provider, and its target unless the session emulates it.
     """
     asked = any(name_and_options(provider)[0] == ARM64 for provider in providers)
     meant = target is not None and not emulate and targets.find(target).provider == ARM64
-    if not asked and not meant:
-        return list(providers)
-    if not is_arm():
+    if (asked or meant) and not is_arm():
         raise OptionError(
             f"TrainingSession trains for {ARM64} on Arm machines only",
             found=platform.machine(),
@@ -102,41 +81,19 @@ def on_arm(providers: Sequence[Provider], target: str | None, *, emulate: bool) 
     return [CPU if name_and_options(each)[0] == ARM64 else each for each in providers]
 
 
-_PAYS = 7.0
-"""The compute capability of CUDA devices from which on float16 pays: they have tensor cores."""
-
-
-def reason_against(precision: str, device: Device, capability: float | None = None) -> str | None:
-    """Return why a step in low precision does not pay on a device; None if nothing is known."""
-    if precision not in LOW:
-        return None
-    if device.is_host:
-        return (
-            f"{precision} on a CPU is slower than float32: ONNX Runtime has few {precision} "
-            "kernels there, and converts to float32 and back around the other ones"
-        )
-    if device.kind == "cuda" and capability is not None and capability < _PAYS:
-        return (
-            f"{precision} does not pay on this device: its compute capability is {capability:.1f}, "
-            f"and devices below {_PAYS} have no tensor cores"
-        )
-    return None
-
-
 def warn_if_slow(precision: str, device: Device) -> None:
-    """Warn, once per process, of a `reason_against`; the CUDA driver tells the capability."""
-    capability = None
-    if device.kind == "cuda" and precision in LOW:
-        device_facts = cuda_device(device.index)
-        capability = None if device_facts is None else device_facts.capability
-    reason = reason_against(precision, device, capability)
-    if reason is not None:
-        advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"
-        global_state.warn_once("slow-device", f"{reason}; {advice}. The step runs as asked for.")
+    """Warn, once per process, of 16-bit types on a CPU."""
+    if precision in LOW and device.is_host:
+        global_state.warn_once(
+            "slow-device",
+            f"{precision} on a CPU is slower than float32: ONNX Runtime has few {precision} "
+            "kernels there, and converts to float32 and back around the other ones; it pays on "
+            "CUDA devices of compute capability 7.0 or more. The step runs as asked for.",
+        )
 
 
 def warn_if_unknown(provider: Provider) -> None:
-    """Warn, once per process, of a provider that no target stands for.
+    """Warn, once per process, of a provider that is no target's.
 
     One was met that gave back old values, or zeros, of the states that another device had computed.
     """

@@ -2,25 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError
-from amp_rewrite.grad.builder.known import may_have, symbolic_dims
+from amp_rewrite.grad.builder.known import dims, may_have, symbolic_dims
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.runtimes.ort.device import HOST
-from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
-from amp_rewrite.training.session.input_checks import (
-    batches_normalized,
-    check_range,
-    index_ranges,
-    on_host,
-    refuse_one,
-)
+from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """The integers that an operator takes: from low to below high, which None leaves open.
+
+    `ignored` is allowed besides. They number a `what`: a class or a row. The result `averages` over
+    those that are not ignored, or it does not.
+    """
+
+    low: int
+    high: int | None
+    ignored: int | None
+    what: str
+    where: str
+    averages: bool = False
+
+
+def index_ranges(value: ir.Value) -> Iterator[IndexRange]:
+    """Yield the ranges of the operators that read all elements of a value as indices."""
+    for use in value.uses():
+        node = use.node
+        if has(node, Trait.LOSS) and use.idx == 1:
+            yield _classes(node)
+        elif node.op_type == "Gather" and not node.domain and use.idx == 1:
+            yield from _rows(node)
+        elif use.idx == 0 and _keeps_all(node):
+            yield from index_ranges(node.outputs[0])
+
+
+def _keeps_all(node: ir.Node) -> bool:
+    """Return whether all elements of the first input are in the output, with their values."""
+    if node.op_type == "Cast" and not node.domain:
+        return node.attributes.get_int("to", 0) in (ir.DataType.INT64, ir.DataType.INT32)
+    return has(node, Trait.REARRANGES) and len(node.outputs) == 1
+
+
+def _classes(node: ir.Node) -> IndexRange:
+    """Return the class numbers that a loss takes; scores are (N, C, ...)."""
+    scores = None if node.inputs[0] is None else dims(node.inputs[0])
+    ignored = node.attributes.get("ignore_index")
+    return IndexRange(
+        low=0,
+        high=scores[1] if scores is not None and len(scores) > 1 else None,
+        ignored=None if ignored is None else ignored.as_int(),
+        what="class",
+        where=place(node),
+        averages=node.attributes.get_string("reduction", "mean") == "mean",
+    )
+
+
+def _rows(node: ir.Node) -> Iterator[IndexRange]:
+    """Yield the row numbers that a Gather takes; those below 0 count from the end."""
+    table = None if node.inputs[0] is None else dims(node.inputs[0])
+    length = table[node.attributes.get_int("axis", 0)] if table else None
+    if length is not None:
+        yield IndexRange(-length, length, None, "row", place(node))
+
+
+Array = np.ndarray[Any, Any]
+
+
+def non_finite(tensors: Mapping[str, Any]) -> dict[str, int]:
+    """Return input -> how many of its numbers are not finite, where there are any."""
+    counts: dict[str, int] = {}
+    for name, array in ((name, on_host(tensor)) for name, tensor in tensors.items()):
+        if array.dtype.kind == "f" or array.dtype == BFLOAT16.ir.numpy():
+            counts[name] = int((~np.isfinite(array)).sum())
+    return {name: count for name, count in counts.items() if count}
+
+
+def on_host(fed: Any) -> Array:
+    """Return what was fed, which may lie on a device, as an array."""
+    if not isinstance(fed, np.ndarray) and hasattr(fed, "__dlpack__"):
+        fed = from_dlpack(fed)
+    return copy_of(fed) if is_ort_value(fed) else np.asarray(fed)
+
+
+def check_range(name: str, array: Array, limits: IndexRange) -> None:
+    """Refuse integers out of range."""
+    if limits.averages and limits.ignored is not None and (array == limits.ignored).all():
+        raise FeedError(
+            f"the feed {name!r} holds no {limits.what} that counts: the mean of nothing is NaN",
+            where=limits.where,
+            found=f"{limits.ignored}, which is ignored, {array.size} times",
+            remedy="leave such a batch out",
+        )
+    wrong = array < limits.low
+    if limits.high is not None:
+        wrong |= array >= limits.high
+    if limits.ignored is not None:
+        wrong &= array != limits.ignored
+    if not wrong.any():
+        return
+    top = "" if limits.high is None else f" to {limits.high - 1}"
+    other = "" if limits.ignored is None else f", or {limits.ignored}"
+    remedy = "number the classes from 0, or let the loss ignore this number by ignore_index"
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place_of_first = f" at {list(index)}" if index else ""
+    raise FeedError(
+        f"the feed {name!r} holds a {limits.what} that does not exist",
+        where=limits.where,
+        found=f"{array[index]}{place_of_first}; {int(wrong.sum())} of {array.size} are wrong",
+        expected=f"integers from {limits.low}{top}{other}",
+        remedy=remedy if limits.what == "class" else "feed numbers of rows of the table",
+    )
+
 
 Feeds = Mapping[str, Any]
 """Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
@@ -50,36 +154,28 @@ class Inputs:
         self._defaults = {name for name in names if name in graph.initializers}
         whole = {n: v for n, v in self.declared.items() if v.dtype and v.dtype.is_integer()}
         self._ranges = {name: tuple(index_ranges(value)) for name, value in whole.items()}
-        firsts = self.batch_lengths(0)
-        lone = dict(batches_normalized(graph))
-        self._normalized = {length: where for length, where in lone.items() if length in firsts}
 
     @property
     def fixed_batch(self) -> bool:
         """Whether the first axis of an input has a fixed length."""
-        shapes = [value.shape for value in self.declared.values()]
-        return any(shape and isinstance(shape[0], int) for shape in shapes)
+        return any(isinstance(first, int) for first in self._firsts.values())
 
-    def batch_lengths(self, size: int) -> dict[str, int]:
-        """Return the lengths that a batch has by their names, in a batch of some examples."""
-        firsts = [(symbolic_dims(value) or (None,))[0] for value in self.declared.values()]
-        return {length: size for length in firsts if isinstance(length, str)}
+    @property
+    def _firsts(self) -> dict[str, int | str | None]:
+        """Name -> the length of the first axis, of inputs that have one."""
+        lengths = {name: symbolic_dims(value) for name, value in self.declared.items()}
+        return {name: shape[0] for name, shape in lengths.items() if shape}
 
-    def check(self, feeds: Feeds, needed: frozenset[str], *, trains: bool = True) -> dict[str, Any]:
-        """Return the feeds that are needed, as arrays or OrtValues.
-
-        Args:
-            feeds: What the caller feeds.
-            needed: The inputs that this run reads; others are checked and left out.
-            trains: Whether the run is a step, which a batch of one example may be too small for.
-
-        Raises:
-            FeedError: A feed is missing or unknown, has another type or shape than declared, or
-                holds nothing, or numbers that the step cannot do anything useful with.
-        """
+    def check(self, feeds: Feeds, needed: frozenset[str]) -> dict[str, Any]:
+        """Return the feeds that are needed, as arrays or OrtValues; the others are checked too."""
         for name in feeds:
             if name not in self.declared:
-                raise self._unknown(name)
+                close = get_close_matches(str(name), self.declared, n=1)
+                raise FeedError(
+                    f"the step has no input {name!r}",
+                    expected=", ".join(self.declared) or "no feeds",
+                    remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
+                )
         for name in sorted(needed - feeds.keys() - self._defaults):
             raise FeedError(
                 f"the input {name!r} is not fed",
@@ -95,21 +191,11 @@ class Inputs:
             if name in needed:
                 fed[name] = tensor
         self._check_filled(fed)
-        if trains:
-            self.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
         self.refuse(fed)
         return fed
 
-    def refuse_one(self, lengths: Mapping[str, int]) -> None:
-        """Refuse a batch of one example, given lengths by their names, which is too small."""
-        refuse_one(lengths, self._normalized)
-
     def refuse(self, tensors: Mapping[str, Any]) -> None:
-        """Refuse tensors in host memory with numbers that the step can do nothing useful with.
-
-        Raises:
-            FeedError: A class or a row does not exist.
-        """
+        """Refuse tensors in host memory with numbers that the step can do nothing useful with."""
         for name, tensor in tensors.items():
             ranges = self._ranges.get(name, ())
             if is_ort_value(tensor) and tensor.device_name() != HOST.kind:
@@ -120,7 +206,8 @@ class Inputs:
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""
-        batches = {name: feed_shape(fed[name]) for name in fed if self._has_open_batch(name)}
+        open_ends = [name for name, length in self._firsts.items() if not isinstance(length, int)]
+        batches = {name: feed_shape(fed[name]) for name in open_ends if name in fed}
         if batches and all(shape[0] == 0 for shape in batches.values()):
             raise FeedError(
                 "the feeds hold no examples",
@@ -128,19 +215,6 @@ class Inputs:
                 expected="at least one",
                 remedy="leave the empty batch out",
             )
-
-    def _has_open_batch(self, name: str) -> bool:
-        """Return whether the first axis of an input has no fixed length."""
-        shape = self.declared[name].shape
-        return shape is not None and len(shape) > 0 and not isinstance(shape[0], int)
-
-    def _unknown(self, name: str) -> FeedError:
-        close = get_close_matches(str(name), self.declared, n=1)
-        return FeedError(
-            f"the step has no input {name!r}",
-            expected=", ".join(self.declared) or "no feeds",
-            remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
-        )
 
     def _tensor(self, name: str, content: Any) -> Any:
         """Return an array or OrtValue of the declared type."""
@@ -173,7 +247,10 @@ class Inputs:
             raise self._wrong_type(name, array.dtype)
         with np.errstate(over="ignore"):
             fitted = array.astype(dtype)
-        changed = _changed(array, fitted)
+        if array.dtype.kind == "f":  # fractions may be rounded
+            changed = np.isfinite(array) & ~np.isfinite(fitted)
+        else:
+            changed = fitted.astype(array.dtype) != array
         if not changed.any():
             return fitted
         if not written:
@@ -235,21 +312,10 @@ class Inputs:
     def _expected(self, name: str) -> str:
         value = self.declared[name]
         word = "any type" if value.dtype is None else str(value.dtype.numpy())
-        return f"{word} {_dims(value.shape)}"
-
-
-def _changed(array: Any, fitted: Any) -> Any:
-    """Return where numbers are others in another type, apart from the rounding of fractions."""
-    if array.dtype.kind == "f":
-        return np.isfinite(array) & ~np.isfinite(fitted)
-    return fitted.astype(array.dtype) != array
-
-
-def _dims(shape: ir.Shape | None) -> str:
-    if shape is None:
-        return "of any shape"
-    dims = (str(d) if isinstance(d, int) else str(d.value or "?") for d in shape)
-    return f"[{', '.join(dims)}]"
+        if value.shape is None:
+            return f"{word} of any shape"
+        dims = (str(d) if isinstance(d, int) else str(d.value or "?") for d in value.shape)
+        return f"{word} [{', '.join(dims)}]"
 
 
 def feed_shape(feed: Any) -> tuple[int, ...]:

@@ -1,39 +1,25 @@
-"""Read and change the states of a session between steps, and look into one: gradients, faults."""
+"""Read and change the states of a session between steps, and diagnose one."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import AmpError, OptionError, RunError, StepError
+from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
-from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
-from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
-from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.input_checks import on_host
+from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds, on_host
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
-_WHOLE = ("global_step", *SCALE_ROLES[1:])
-"""Roles of states that count."""
-
-_SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
-"""Roles of states that are numbers which users may want to change."""
-
-
-_SCALE = "loss_scale"
-
 
 class Inspection:
-    """The present states of a step, as long as its session is open, and what it tells of the step.
+    """The present states of a step, as long as its session is open.
 
     Attributes:
         info: The description of the step.
@@ -58,36 +44,9 @@ class Inspection:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self.set(self._learning_rate().name, value)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What `set` can change: learning rates, counters and the loss scale, by their names."""
-        states = [state for state in self.info.states if state.role in _SETTABLE]
-        return {state.name: self.read_state(state.name).item() for state in states}
-
-    def set(self, name: str, value: float) -> None:
-        """Change a number that the step reads, from the next step on; checkpoints keep it.
-
-        `learning_rate` is what a schedule's factor multiplies, and `learning_rate/<group>` that of
-        a group of its own. Momentum, betas, epsilons, weight decays and what a schedule is made of
-        are constants of the step.
-
-        Args:
-            name: One of `settings`.
-            value: The number.
-
-        Raises:
-            OptionError: The step has no such number, it is a constant, or the value is impossible.
-        """
-        state = self._setting(arguments.text("name", name, what="the name of a number"))
-        whole = state.role in _WHOLE
-        low = 0.0 if whole or state.role == LEARNING_RATE else FLOAT32.smallest_normal
-        expected = f"{'an integer' if whole else 'a finite number'} of at least {low:g}"
-        number = arguments.number(name, value, low=low, high=FLOAT32.max, expected=expected)
-        if whole and number != int(number):
-            raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
-        self.assign_state(name, np.asarray(int(number) if whole else number))
+        expected = "a finite number of at least 0"
+        rate = arguments.number("learning rate", value, low=0, high=FLOAT32.max, expected=expected)
+        self.assign_state(self._learning_rate().name, np.asarray(rate))
 
     @property
     def global_step(self) -> int | None:
@@ -96,48 +55,26 @@ class Inspection:
         return None if state is None else int(self.read_state(state.name))
 
     def read_state(self, name: str) -> Array:
-        """Return a copy of one state tensor.
-
-        Raises:
-            OptionError: The step has no such state.
-        """
+        """Return a copy of one state tensor."""
         self.check_open()
         return self._states.read(name)
 
     def assign_state(self, name: str, value: Array) -> None:
-        """Replace one state tensor between two steps.
+        """Replace one state tensor between two steps; checkpoints keep it.
+
+        `learning_rate/<group>` is the rate of a group, which a schedule multiplies. Momentum,
+        betas, epsilons, weight decays and the numbers of a schedule are constants of the step.
 
         Raises:
-            OptionError: The step has no such state, the value is not a tensor of numbers, or shape
-                or kind differ.
+            OptionError: The step has no such state, or shape or kind differ.
         """
         self.check_open()
         self._states.write(name, value)
 
     def check_open(self) -> None:
-        """Refuse to go on after the session is closed.
-
-        Raises:
-            RunError: It is closed.
-        """
+        """Refuse to go on after the session is closed."""
         if not self._open:
             raise RunError("the session is closed", remedy="make a new TrainingSession")
-
-    def _setting(self, name: str) -> StateInfo:
-        """Return the state that holds a number that can be set."""
-        self.check_open()
-        states = {s.name: s for s in self.info.states if s.role in _SETTABLE}
-        if name in states:
-            return states[name]
-        others = {s.name for s in self.info.states} - states.keys()
-        raise OptionError(
-            f"{name!r} is not a number that can be set between steps",
-            expected=", ".join(states) or "nothing: the step has no such state",
-            remedy="use assign_state"
-            if name in others
-            else "momentum, betas, decays and schedules are constants of a step: save a "
-            "checkpoint, build the step with the other value, and restore",
-        )
 
     def _learning_rate(self) -> StateInfo:
         self.check_open()
@@ -150,58 +87,16 @@ class Inspection:
             )
         return state
 
-    def gradients(self, feeds: Feeds) -> dict[str, Array]:
-        """Compute the gradients of a batch, and update nothing.
-
-        They are those of the backward pass, divided by the loss scale: before they are clipped,
-        accumulated, or summed over shards, of which each has its own.
-
-        Args:
-            feeds: As for `run`.
-
-        Returns:
-            Variable -> the gradient of the loss, in the variable's shape.
-
-        Raises:
-            FeedError: As for `run`.
-            OptionError: The step has several backward passes, or is not known to have one.
-            StepError: It says of other values that they are a gradient.
-            RunError: As for `run`.
-        """
-        self.check_open()
-        info = self.info
-        if not info.gradients:
-            raise OptionError(
-                "the step does not say which values are its gradients",
-                found="several backward passes, or none",
-                remedy="fetch the values by their names, with run",
-            )
-        rows = info.gradient_rows or {}
-        scale = (_SCALE,) if _SCALE in info.fetches else ()
-        names = tuple(dict.fromkeys((*info.gradients.values(), *rows.values(), *scale)))
-        program = self._programs.get(names, updates=False, trains=True)
-        fed = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
-        results = program.run(self._states.current, fed)
-        factor = np.float32(results[_SCALE]) if scale else np.float32(1)
-        gradients = {variable: results[name] / factor for variable, name in info.gradients.items()}
-        for variable, name in rows.items():
-            gradients[variable] = self._dense(variable, gradients[variable], results[name])
-        return gradients
-
     def diagnose(self, feeds: Feeds, *, last: bool = False) -> Diagnosis:
         """Run a batch once more, on the CPU, and say what is wrong with it; no state changes.
 
-        Every value of the step is looked at: the first that is not finite is named, and what
+        Every value of the step is looked at: the first that is not finite is named, and how much
         underflow takes from the gradients of each layer. A step in low precision is emulated, and
         compared with float32. Gradients that other batches have left for an update count as zero.
 
         Args:
             feeds: As for `run`.
-            last: Begin with the states from which the last `run` began, as what it was fed needs.
-
-        Raises:
-            FeedError: As for `run`.
-            RunError: ONNX Runtime cannot run it.
+            last: Begin with the states from which the last `run` began.
         """
         self.check_open()
         last = arguments.switch("last", last)
@@ -216,30 +111,13 @@ class Inspection:
         )
 
     def cause(self, feeds: Feeds) -> str | None:
-        """Return what was not finite in the last run, in words; None if that cannot be found.
+        """Say what was not finite in the last run, in words; None if that cannot be found.
 
         Args:
-            feeds: What it was fed.
+            feeds: The feeds of that run.
         """
         try:
             diagnosis = self.diagnose(feeds, last=True)
         except AmpError:  # the error that it is a part of says more
             return None
         return None if diagnosis.finite else diagnosis.text()
-
-    def _dense(self, variable: str, values: Array, rows: Array) -> Array:
-        """Return the gradient of a table of which a batch has read some rows."""
-        table = self._step.model.graph.initializers[variable]
-        assert table.shape is not None, "a variable has a value, and so a shape"
-        dense = np.zeros(table.shape.numpy(), values.dtype)
-        try:
-            np.add.at(dense, rows, values)
-        except (IndexError, ValueError) as error:
-            raise StepError(
-                "the step names other values than a gradient and its rows",
-                where=variable,
-                found=error,
-                expected=f"rows of {list(dense.shape)}, and their numbers",
-                remedy="build the step again",
-            ) from error
-        return dense

@@ -1,10 +1,9 @@
-"""What of a checkpoint becomes the states of a step: all of it, or what fits by name."""
+"""From a checkpoint or a state dict to the states of a step: all of it, or what fits by name."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,15 +16,13 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import CheckpointError, warn
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, HysteresisState
 from amp_rewrite.training.optimizers.moving_average import COUNT
-from amp_rewrite.training.optimizers.slots import Slot
-from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 
 _SHOWN = 3
 _NUMBER = re.compile(r"_\d+$")
-_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\d+)?")
+_SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
 
@@ -34,7 +31,7 @@ class Restored:
     """What a session took from a checkpoint or a state dict.
 
     Attributes:
-        taken: The names of what was taken, frozen weights included.
+        taken: The names of what was taken.
         left: Name -> why it was not taken.
         kept: The states that it lacks, or has in another shape; they stay as they were.
         begun: The averages of taken weights that it lacks; they begin anew, at those weights.
@@ -54,26 +51,40 @@ class Restored:
 def fitting(
     tensors: Mapping[str, Array], states: Mapping[str, StateInfo]
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the tensors that fit states, and name -> why for the others."""
+    """Return the tensors that fit states, and name -> why for the others.
+
+    The slots of a variable are states named `w/Adam`, `w/Adam_1`, ... in the order in which they
+    were made. A step with other slots gives them other numbers, so that none of them fits.
+    """
     fits: dict[str, Array] = {}
     left: dict[str, str] = {}
+    here = _numbered(name for name, state in states.items() if state.role == "slot")
+    there = _numbered(tensors)
     for name, array in tensors.items():
-        why = "the step has no such state" if name not in states else _misfit(array, states[name])
-        if why is None:
-            fits[name] = array
-        else:
+        stem = _NUMBER.sub("", name)
+        if name not in states:
+            left[name] = "the step has no such state"
+        elif here.get(stem, there[stem]) != there[stem]:
+            left[name] = f"which slot of {stem} this is cannot be told: the step has others"
+        elif (why := _misfit(array, states[name])) is not None:
             left[name] = why
+        else:
+            fits[name] = array
     return fits, left
+
+
+def _numbered(names: Iterable[str]) -> dict[str, set[str]]:
+    """Return names without their numbers -> the names."""
+    names_of: dict[str, set[str]] = {}
+    for name in names:
+        names_of.setdefault(_NUMBER.sub("", name), set()).add(name)
+    return names_of
 
 
 def begun_averages(
     tensors: Mapping[str, Array], states: Mapping[str, StateInfo], averages: Mapping[str, str]
 ) -> dict[str, Array]:
-    """Return averages that begin at the weights that were found, and their count at 0.
-
-    Returns:
-        State -> array, of the averages that the checkpoint lacks though it has the variable.
-    """
+    """Return the averages whose variables alone were found, at these, and their count at 0."""
     begun = {
         average: np.asarray(tensors[variable]).astype(states[average].element.numpy())
         for variable, average in averages.items()
@@ -95,7 +106,7 @@ def _misfit(array: object, state: StateInfo) -> str | None:
 
 
 def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
-    """Return what is to become the states of a session."""
+    """Return what is to become the states of a session, checked to be named tensors."""
     if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise CheckpointError(
             "the states must be a mapping from their names to arrays",
@@ -112,15 +123,12 @@ def fitted(
     initial: Mapping[str, ir.TensorProtocol],
     where: str | os.PathLike[str],
 ) -> dict[str, Array]:
-    """Return one tensor for each state of a step.
+    """Return one tensor for each state of a step; it is an error if others are there or missing.
 
-    Tensors of a loss scale that the step does not have are left out. Those that are missing get
-    their initial values, with a warning. All others must be there.
-
-    Raises:
-        CheckpointError: The other tensors are not exactly those of the step.
+    A loss scale that the step does not have is left out. One that is missing begins at its
+    initial values, with a warning.
     """
-    rest = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
+    rest = {k: v for k, v in tensors.items() if k in states or not _SCALE_NAME.fullmatch(k)}
     missing = [k for k, state in states.items() if state.role in ROLES and k not in rest]
     rest |= {name: np.array(initial[name].numpy()) for name in missing}
     _check_fits(rest, states, where)
@@ -135,24 +143,22 @@ def fitted(
 
 
 def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], where: Any) -> None:
-    """Refuse tensors that are not exactly the states of a step."""
     missing = [name for name in states if name not in tensors]
     unknown = [name for name in tensors if name not in states]
-    misfits = [
-        (k, why) for k, s in states.items() if k in tensors and (why := _misfit(tensors[k], s))
-    ]
-    if not missing and not unknown and not misfits:
-        return
     what = "the checkpoint belongs to another model or optimizer"
-    expected = "only what the step has"
+    found, expected = None, "only what the step has"
     if missing:
         close = get_close_matches(missing[0], unknown, n=1)
-        hint = f" (it has {close[0]!r})" if close else ""
-        expected = f"{_few(missing)}, which it lacks{hint}"
-    found = f"{_few(unknown)} that the step does not have" if unknown else None
-    if misfits and not missing and not unknown:
-        what = f"the checkpoint belongs to another model: {misfits[0][0]!r} differs"
-        found, _, expected = misfits[0][1].partition(", not ")
+        expected = f"{_few(missing)}, which it lacks" + (f" (it has {close[0]!r})" if close else "")
+    if unknown:
+        found = f"{_few(unknown)} that the step does not have"
+    if not missing and not unknown:
+        whys = ((name, _misfit(tensors[name], state)) for name, state in states.items())
+        name, why = next(((name, why) for name, why in whys if why is not None), ("", None))
+        if why is None:
+            return
+        what = f"the checkpoint belongs to another model: {name!r} differs"
+        found, _, expected = why.partition(", not ")
     raise CheckpointError(
         what,
         where=where,
@@ -165,61 +171,3 @@ def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], w
 def _few(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
-def slots_of(step: Step) -> dict[str, Slot]:
-    """Return state name -> slot; of a step in a file nothing is known."""
-    states = {} if step.training is None else step.training.states
-    slots = {name: states[name].slot for name in step.info.names if name in states}
-    return {name: slot for name, slot in slots.items() if slot is not None}
-
-
-def by_slot(
-    tensors: Mapping[str, Array], saved: Mapping[str, Slot], states: Mapping[str, Slot]
-) -> dict[str, Array]:
-    """Return tensors of a checkpoint under the names that a step has for the same slots.
-
-    What the step has no slot for, though it has a state of this name, gets a name that says which
-    slot it is. Two optimizers of one name have slots that cannot be told apart: these keep names.
-    """
-    if not saved or not states:
-        return dict(tensors)
-    counts = Counter(saved.values()) | Counter(states.values())
-    names = {slot: name for name, slot in states.items() if counts[slot] == 1}
-    renamed: dict[str, Array] = {}
-    for name, array in tensors.items():
-        slot = saved.get(name)
-        if slot is None or counts[slot] > 1:
-            renamed[name] = array
-        elif slot in names:
-            renamed[names[slot]] = array
-        else:
-            renamed[": ".join(slot) if name in states else name] = array
-    return renamed
-
-
-def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
-    """Return the tensors of which a number alone says which slot they are, where numbers differ.
-
-    The slots of a variable are states named `w/Adam`, `w/Adam_1`, ... in the order in which they
-    were made. A slot that a user adds moves the others' numbers.
-
-    Returns:
-        State name -> why it cannot be told.
-    """
-    here = _numbered(state.name for state in step.info.states if state.role == "slot")
-    there = _numbered(tensors)
-    return {
-        name: f"which slot of {stem} this is cannot be told: the step has others"
-        for stem, names in here.items()
-        if there.get(stem, names) != names
-        for name in names & there[stem]
-    }
-
-
-def _numbered(names: Iterable[str]) -> dict[str, set[str]]:
-    """Return names without their numbers -> the names."""
-    names_of: dict[str, set[str]] = {}
-    for name in names:
-        names_of.setdefault(_NUMBER.sub("", name), set()).add(name)
-    return names_of

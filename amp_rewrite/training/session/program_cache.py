@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,23 +18,23 @@ from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
-from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.graph.replicas import Sharding, resolve
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
-from amp_rewrite.training.session.compiled_program import CompiledProgram, Program, StateTensors
-from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
-from amp_rewrite.training.session.sharding import Sharding
+from amp_rewrite.training.session.compiled_program import (
+    CompiledProgram,
+    OpenVinoProgram,
+    Program,
+    StateTensors,
+    is_openvino,
+)
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
-
-_LARGE = 2**18
-"""Elements of a large state: 1 MiB of float32."""
 
 
 class ProgramCache:
@@ -53,30 +52,15 @@ class ProgramCache:
         emulate: bool,
         sharding: Sharding | None = None,
     ) -> None:
-        """Keep what programs are made from.
-
-        Args:
-            step: The step.
-            sets: See `CompiledProgram`.
-            options: SessionOptions; for OpenVINO the number of threads.
-            providers: Execution providers.
-            device: Where the states are.
-            target: Whose kernels run, or are emulated.
-            emulate: Round low-precision values as a device with such arithmetic does.
-            sharding: The session's part in training on several shards, or None.
-        """
+        """Keep what programs are made from; for OpenVINO `options` is a number of threads."""
         self._sharding = sharding
         self._step, self._sets = step, sets
         self._apart = is_openvino(providers)
         self._lowers = self._apart or not device.is_host
-        lacks_kernels = not self._lowers and step.info.precision == BFLOAT16.name
-        self._emulate = emulate or lacks_kernels
+        # The CPU provider has few kernels for bfloat16.
+        self._emulate = emulate or (not self._lowers and step.info.precision == BFLOAT16.name)
         self._target = target
-        self._where: dict[str, Any] = {
-            "options": options,
-            "providers": list(providers),
-            "device": device,
-        }
+        self._where = {"options": options, "providers": list(providers), "device": device}
         self._known: dict[tuple[Any, ...], Program] = {}
 
     def get(
@@ -86,46 +70,30 @@ class ProgramCache:
         updates: bool,
         applies: bool | None = None,
         averaged: bool = False,
-        trains: bool = False,
     ) -> Program:
-        """Return the program that fetches values, and computes the next states if `updates`.
+        """Return the program that fetches values.
 
-        Args:
-            names: What to fetch.
-            updates: Whether it computes the next states.
-            applies: Whether gradients that it accumulates are applied; None leaves that to the
-                step.
-            averaged: Whether it reads the averages of variables in their place.
-            trains: Whether it computes what a step does, if it has no updates, or what inference
-                does.
-
-        Raises:
-            FetchError: A name is unknown.
-            RunError: ONNX Runtime cannot load the model.
+        It computes the next states if `updates`, else what inference does. `applies` says whether
+        gradients that it accumulates are applied; None leaves that to the step. If `averaged`, it
+        reads the averages of variables in their place.
         """
-        key = updates, applies, averaged, trains, names
+        key = updates, applies, averaged, names
         if key not in self._known:
-            step = self._step
             if updates:
-                model, info = self._cut(names, applies=applies)
-            elif trains:
-                model, info = step.cut(names, updates=False, defaults=False)
-                resolve(model)
+                always = () if self._sharding is None else self._sharding.always
+                cut = self._step.cut((*names, *always), defaults=False, applies=applies)
+                model, info = cut[0], replace(cut[1], fetches={n: cut[1].fetches[n] for n in names})
             else:
-                model, info = inference_of(step.model, step.info, names)
+                model, info = inference_of(self._step.model, self._step.info, names)
                 resolve(model)
-            if self._lowers or trains:  # ONNX Runtime's kernel for a CPU writes over statistics
+            if self._lowers:
                 spell_out_batch_norms(model)
             if self._emulate:
                 emulate_typed(TypedModel(model), accumulate_low=self.sums)
-            sets = self._averaged_sets() if averaged else self._sets
+            averages = (self._step.info.averages or {}) if averaged else {}
+            sets = [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
             self._known[key] = self._compiled(model, info, sets, updates=updates)
         return self._known[key]
-
-    def _averaged_sets(self) -> Sequence[StateTensors]:
-        """Return the sets of states with the averages of variables in their place."""
-        averages = self._step.info.averages or {}
-        return [{**own, **{n: own[a] for n, a in averages.items()}} for own in self._sets]
 
     @property
     def sums(self) -> Sums:
@@ -134,15 +102,9 @@ class ProgramCache:
         opset = self._step.model.graph.opset_imports.get("", 0)
         return {} if low is None else kept_low(self._target, low, opset)
 
-    def _cut(self, names: tuple[str, ...], *, applies: bool | None) -> tuple[ir.Model, StepInfo]:
-        always = () if self._sharding is None else self._sharding.always
-        model, info = self._step.cut((*names, *always), defaults=False, applies=applies)
-        return model, replace(info, fetches={name: info.fetches[name] for name in names})
-
     def _compiled(
         self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
     ) -> Program:
-        where: dict[str, Any] = {**self._where, "updates": updates}
         sharding = self._sharding if updates else None
         first = name_and_options(self._where["providers"][0])[0]
         plain = sharding is None and self._step.info.precision == "float32"
@@ -151,56 +113,21 @@ class ProgramCache:
         alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
         leaves = tuple(str(value.name) for value in model.graph.outputs)
-        return program(Stage(model, (), leaves), info, sets, **where)
+        return program(Stage(model, (), leaves), info, sets, updates=updates, **self._where)
 
     def clear(self) -> None:
         """Release the runtime's sessions."""
         self._known.clear()
 
 
-def default_options(threads: int, step: Step, device: Device) -> Any:
-    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime."""
-    patterns = not (device.is_host and _has_large_states(step))
-    return session_options(threads=threads, memory_patterns=patterns)
-
-
-def _has_large_states(step: Step) -> bool:
-    """Return whether a step changes a large tensor.
-
-    With memory patterns ONNX Runtime reserves one block of memory for what the graph computes and
-    one more for what an If computes, beside what the first run took before there was a pattern:
-    half of the memory of all gradients and activations again. Without them an update uses that of
-    activations that are no longer needed: for a state of 3 MB that an If changes the step touches
-    30 MB instead of 35, which is the difference between fitting into a cache and not, and takes
-    6 % less time. Small networks pay 3 % for the allocations.
-    """
-    return any(math.prod(state.shape) >= _LARGE for state in step.info.states)
-
-
 def inference_of(
-    whole: ir.Model, info: StepInfo, fetches: Iterable[str]
+    whole: ir.Model, info: StepInfo, fetches: Sequence[str]
 ) -> tuple[ir.Model, StepInfo]:
-    """Return the part of a step that computes `fetches` in inference mode.
+    """Return the part of a step that computes `fetches` in inference mode, and its description.
 
-    The step has everything that can be fetched, and is not changed; `fetches` do not depend on
-    gradients.
-
-    Returns:
-        A model without updates, whose states have to be fed, and its description.
-
-    Raises:
-        FetchError: A name is unknown, or is that of a gradient or of what is computed from one.
+    Gradients are refused: they are formulas of training, and inference computes other values.
     """
-    wanted = list(fetches)
     model = clone(whole)
-    _check_forward(model, info, wanted)
-    remove_dropouts(model)
-    turn_off_training_mode(model)
-    return model, cut_step(model, info, wanted, updates=False, defaults=False)
-
-
-def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
-    """Refuse gradients: theirs are formulas of training, and inference computes other values."""
     values = values_by_name(model.graph)
     for name in fetches:
         value = values.get(info.fetches.get(name, name))
@@ -211,3 +138,6 @@ def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> N
                 where=name,
                 remedy="fetch it in a step, with run",
             )
+    remove_dropouts(model)
+    turn_off_training_mode(model)
+    return model, cut_step(model, info, fetches, updates=False, defaults=False)

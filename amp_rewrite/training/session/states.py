@@ -19,7 +19,7 @@ from amp_rewrite.runtimes.ort.ort_values import (
     to_ort_value,
     zeros_on_host,
 )
-from amp_rewrite.training.graph.assigned import assigned
+from amp_rewrite.training.graph.training_graph import assigned
 from amp_rewrite.training.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
@@ -34,10 +34,7 @@ class States:
     """
 
     def __init__(
-        self,
-        states: Sequence[StateInfo],
-        initial: Mapping[str, ir.TensorProtocol],
-        device: Device,
+        self, states: Sequence[StateInfo], initial: Mapping[str, ir.TensorProtocol], device: Device
     ) -> None:
         """Allocate both sets on a device, and fill the first with the initial values.
 
@@ -55,9 +52,8 @@ class States:
     def _allocated(self) -> dict[str, Any]:
         """Return a set of states, of zeros on the host and of any numbers elsewhere."""
         kinds = [(state.shape, state.element) for state in self.info.values()]
-        if self._device.is_host:
-            return dict(zip(self.info, zeros_on_host(kinds), strict=True))
-        tensors = [empty(shape, dtype, self._device) for shape, dtype in kinds]
+        host = self._device.is_host
+        tensors = zeros_on_host(kinds) if host else [empty(*k, self._device) for k in kinds]
         return dict(zip(self.info, tensors, strict=True))
 
     def advance(self) -> None:
@@ -65,31 +61,17 @@ class States:
         self.current = 1 - self.current
 
     def read(self, name: str) -> Array:
-        """Return a copy of the present value of a state.
-
-        Raises:
-            OptionError: There is no such state.
-        """
+        """Return a copy of the present value of a state."""
         state = self._known(name)
         return to_array(self.sets[self.current][name], state.element)
 
     def read_all(self, *, other: bool = False) -> dict[str, Array]:
-        """Return a copy of every state, by name.
-
-        Args:
-            other: Return the other set: before `advance` what the last step wrote, and behind it
-                what it read.
-        """
+        """Return a copy of every state, by name; of the `other` set: what the last step read."""
         tensors = self.sets[1 - self.current if other else self.current]
         return {name: to_array(tensors[name], state.element) for name, state in self.info.items()}
 
     def write(self, name: str, value: Any) -> None:
-        """Replace the present value of a state.
-
-        Raises:
-            OptionError: There is no such state, the value is no tensor of numbers, or shape or kind
-                differ.
-        """
+        """Replace the present value of a state."""
         state = self._known(name)
         self._write(name, assigned(value, state.element.numpy(), state.shape, name))
 
@@ -108,34 +90,27 @@ class States:
 
     def _write(self, name: str, array: Any) -> None:
         """Copy an array to the device."""
+        target = self.sets[self.current][name]
         if self._device.is_host:
-            shared_array(self.sets[self.current][name])[...] = array
+            shared_array(target)[...] = array
             return
         owned = np.array(array, self.info[name].element.numpy(), order="C")
-        target = self.sets[self.current][name]
-        if is_numpys(owned.dtype):
-            target.update_inplace(owned)
-        else:  # numpy does not know bfloat16
-            target.update_inplace(to_ort_value(owned, self._device))
+        numpys = is_numpys(owned.dtype)  # bfloat16 is not
+        target.update_inplace(owned if numpys else to_ort_value(owned, self._device))
 
 
 class ClosedStates:
-    """Answers for the optimizer's states after their session: single numbers are kept.
+    """The single numbers of an optimizer's states after their session, as training left them.
 
-    The learning rate, the steps and the loss scale are what training left. Larger tensors went with
-    the session: their initial values would be mistaken for trained ones.
+    Larger tensors went with the session: their initial values would be mistaken for trained ones.
     """
 
     def __init__(self, numbers: Mapping[str, Array]) -> None:
-        """Keep the last values of single numbers, by the names of their states."""
+        """Keep the last values, by the names of their states."""
         self._known = dict(numbers)
 
     def read_state(self, name: str) -> Array:
-        """Return the last value of a state, or what was assigned since.
-
-        Raises:
-            RunError: It is not kept.
-        """
+        """Return the last value of a state, or what was assigned since."""
         if name not in self._known:
             raise RunError(
                 "the session that held the state is closed",
@@ -167,10 +142,7 @@ class WaitingGradients:
         """Return whether the next run applies gradients, and of how many batches an update is.
 
         None leaves the first to the step, which counts itself; shards have to know, for they sum
-        gradients only then.
-
-        Args:
-            now: Apply them though more batches were to come.
+        gradients only then. `now` applies them though more batches were to come.
         """
         if self._counter is None or not (now or self._shards):
             return None, self.steps

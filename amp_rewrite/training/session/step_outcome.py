@@ -1,4 +1,4 @@
-"""What became of a step, in words, and when a loss scale has collapsed."""
+"""Whether a step was applied, in words, and when a loss scale has collapsed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,24 @@ _OUTCOME = "outcome"
 
 
 class SkipWatch:
-    """Follows the steps that a session has skipped."""
+    """Follows the skipped steps of a session, if their number has a limit.
 
-    needed = _NEEDED
+    A loss scale of a user's class that tells no floor has that of DynamicLossScale.
+    """
 
-    def __init__(self, limit: int, floor: float, *, fixed: bool = False) -> None:
-        """Begin before the first step.
+    def __init__(self, info: StepInfo, default: int = 0) -> None:
+        """Begin before the first step; `default` is the limit of a scale that sets none, 0 never.
 
-        Args:
-            limit: How many skipped steps in a row at the floor are too many.
-            floor: The lowest loss scale.
-            fixed: Whether the loss scale never changes; it is always at its floor.
+        `needed` are the fetches that `note` reads.
         """
-        self._limit, self._floor, self._fixed = limit, float(np.float32(floor)), fixed
+        config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
+        own_limit: int | None = config.get("max_consecutive_skips")
+        self._limit = default if own_limit is None else own_limit
+        watches = self._limit and all(name in info.fetches for name in _NEEDED)
+        self.needed: tuple[str, ...] = _NEEDED if watches else ()
+        value: float | None = config.get("loss_scale_value")
+        self._fixed = value is not None
+        self._floor = float(np.float32(config.get("floor", _FLOOR) if value is None else value))
         self._steps = 0
         self.reset()
 
@@ -46,23 +51,18 @@ class SkipWatch:
     def note(
         self, results: Mapping[str, Any], waiting: int, cause: Callable[[], str | None]
     ) -> None:
-        """Take note of what a step has returned.
-
-        Args:
-            results: What `needed` names, by name.
-            waiting: How many batches wait for an update: if any, nothing is decided yet.
-            cause: Says what is not finite in the step, in words.
+        """Take note of what a step has returned, unless batches wait for an update.
 
         Raises:
-            LossScaleError: Too many steps in a row were skipped at the floor.
+            LossScaleError: Too many steps in a row were skipped at the floor; `cause` says why.
         """
         self._steps += 1
-        if waiting:
+        if waiting or not self.needed:
             return
-        scale = float(results[_SCALE])
         if results[_FINITE]:
             self.reset()
             return
+        scale = float(results[_SCALE])
         self._skipped.append((self._steps, scale))
         self._at_floor += scale <= self._floor
         if self._at_floor >= self._limit:
@@ -71,32 +71,15 @@ class SkipWatch:
             )
 
 
-def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
-    """Return what follows the skipped steps of a step, if they have a limit.
-
-    A loss scale of a user's class that tells no floor has that of DynamicLossScale by default.
-    `default` is the limit of a loss scale that sets none; 0 is never.
-    """
-    config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
-    own_limit: int | None = config.get("max_consecutive_skips")
-    limit = default if own_limit is None else own_limit
-    if not limit or any(name not in info.fetches for name in _NEEDED):
-        return []
-    value: float | None = config.get("loss_scale_value")
-    floor = config.get("floor", _FLOOR) if value is None else value
-    return [SkipWatch(limit, floor, fixed=value is not None)]
-
-
 def warn_if_unscaled(info: StepInfo) -> None:
     """Warn, once per process, of a float16 step without a loss scale."""
-    if info.precision != FLOAT16.name or info.loss_scale is not None:
-        return
-    global_state.warn_once(
-        "unscaled",
-        "a float16 step without a loss scale may not converge: gradients below "
-        f"{FLOAT16.smallest_subnormal:.1g} become zero. Wrap the optimizer in LossScaleOptimizer, "
-        "or call enable_mixed_precision_graph_rewrite",
-    )
+    if info.precision == FLOAT16.name and info.loss_scale is None:
+        global_state.warn_once(
+            "unscaled",
+            "a float16 step without a loss scale may not converge: gradients below "
+            f"{FLOAT16.smallest_subnormal:.1g} become zero. Wrap the optimizer in "
+            "LossScaleOptimizer, or call enable_mixed_precision_graph_rewrite",
+        )
 
 
 class Outcome:
@@ -107,48 +90,34 @@ class Outcome:
 
     def __init__(self, step: Step, *, shards: bool) -> None:
         """Say of which step, and whether its gradients are summed over shards."""
-        fetches = step.info.fetches
-        self._told = _OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
-        self._from = tuple(n for n in _NEEDED if n in fetches)
-        self._steps, self._shards = step.info.accumulate, shards
-        checked = step.info.loss_scale is None or _FINITE in fetches
+        info = step.info
+        self._is_free = _OUTCOME not in {*info.fetches, *values_by_name(step.model.graph)}
+        self._from = tuple(name for name in _NEEDED if name in info.fetches)
+        self._steps, self._shards = info.accumulate, shards
+        checked = info.loss_scale is None or _FINITE in info.fetches
         self._applied = "applied" if checked else "applied unchecked"
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return fetches with what the outcome is told by in its place."""
-        if not self._is_in(names):
+        """Return fetches, those by which the outcome is told in its place."""
+        if not self._is_free or _OUTCOME not in names:
             return tuple(names)
         return tuple(dict.fromkeys((*(n for n in names if n != _OUTCOME), *self._from)))
 
     def add(
         self, results: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
     ) -> dict[str, Array]:
-        """Return what was asked for.
-
-        Args:
-            results: What `needed` names.
-            names: What was asked for.
-            waiting: How many batches wait for an update.
-            batches: Of how many batches an update is that the step has made.
-        """
-        told: dict[str, Array] = {}
-        if self._is_in(names):
-            told[_OUTCOME] = np.array(self._text(results, waiting, batches))
-        return {name: told[name] if name in told else results[name] for name in names}
-
-    def _is_in(self, names: Sequence[str]) -> bool:
-        return self._told and _OUTCOME in names
+        """Return the fetches `names`; an update is of `batches`, and `waiting` ones wait for it."""
+        if self._is_free and _OUTCOME in names:
+            results = {**results, _OUTCOME: np.array(self._text(results, waiting, batches))}
+        return {name: results[name] for name in names}
 
     def _text(self, results: Mapping[str, Array], waiting: int, batches: int) -> str:
         if waiting:
             return f"accumulated: {waiting} of {self._steps} batches wait for the update"
         if results.get(_FINITE, True):
-            return self._applied + ("" if self._steps == 1 else f": {_counted(batches)}")
+            count = "1 batch" if batches == 1 else f"{batches} batches"
+            return self._applied + ("" if self._steps == 1 else f": {count}")
         of = "" if batches == 1 else f" of one of {batches} batches"
         where = " on this shard or another" if self._shards else ""
         at = f", at loss scale {float(results[_SCALE]):g}" if _SCALE in results else ""
         return f"skipped: a gradient{of} is not finite{where}{at}"
-
-
-def _counted(batches: int) -> str:
-    return "1 batch" if batches == 1 else f"{batches} batches"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -13,53 +13,46 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.rewriting.plan.options import Changes, changed
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
-from amp_rewrite.runtimes.ort.sessions import check_options
+from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.adapter import merge
-from amp_rewrite.training.graph.replicas import resolve
-from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
+from amp_rewrite.training.graph.replicas import ShardContext, resolve, sharding_of
+from amp_rewrite.training.graph.training_graph import StateStore
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.checkpoint import (
-    FROZEN,
     check_checkpoint_name,
     read_checkpoint,
     write_checkpoint,
 )
-from amp_rewrite.training.session.compiled_program import Program
+from amp_rewrite.training.session.compiled_program import is_openvino, named
 from amp_rewrite.training.session.device_limits import (
     check_openvino,
     on_arm,
     warn_if_slow,
     warn_if_unknown,
 )
-from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
     begun_averages,
-    by_slot,
     fitted,
     fitting,
-    slots_of,
     state_tensors,
-    uncertain,
 )
-from amp_rewrite.training.session.program_cache import ProgramCache, default_options
-from amp_rewrite.training.session.sharding import ShardContext, sharding_of
+from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
-from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
-from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
+from amp_rewrite.training.session.step_outcome import Outcome, SkipWatch, warn_if_unscaled
+from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
-from amp_rewrite.training.step.trained_model import example_count, fetch_names, set_weights
+from amp_rewrite.training.step.trained_model import fetch_names, set_weights
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -67,33 +60,18 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-_METHODS = {
-    **dict.fromkeys(("load", "load_checkpoint"), "restore"),
-    **dict.fromkeys(("step", "train_step"), "run"),
-    **dict.fromkeys(("save_model", "export_model"), "export"),
-    "fit": "amp_rewrite.Trainer.train",
-}
-"""What others call a method of a session -> what does it here."""
-
-
 class TrainingSession(Inspection):
-    """A training step and its state.
+    """A training step and its state, on a device.
 
-    The state lies in two sets of OrtValues on the device of the first provider. A step reads one
-    set and writes the other, so that no step copies state and a failed step changes none. It holds
-    runtime sessions and, while it is open, answers for the optimizer's states (`learning_rate`,
+    A step reads one set of states and writes another, so that no step copies state and a failed one
+    changes none. While the session is open it answers for the optimizer's states (`learning_rate`,
     `get_weights`); afterwards single numbers stay as training left them, and other states are an
-    error. `close` it, or use it in a `with` block:
-
-        with TrainingSession(optimizer.minimize(loss)) as session:
-            loss = session.run({"x": x, "t": t})["loss"]
-            session.save("c.safetensors")
-            session.export("trained.onnx")
+    error. `close` it, or use it in a `with` block.
 
     Attributes:
         info: The description of the step.
-        restored: What the last `restore` or `load_state_dict` took, or None.
-        skip_limit: What `limit_skips` has set.
+        restored: The names that the last `restore` or `load_state_dict` took and left, or None.
+        skip_limit: The limit that `limit_skips` has set.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -123,30 +101,26 @@ class TrainingSession(Inspection):
 
         Args:
             source: A TrainOp, or a step model or its file.
-            providers: Execution providers, the preferred one first: names, or (name, options); of
-                targets, too, such as "openvino", an engine of its own.
+            providers: Execution providers, the preferred one first: names, or (name, options); or a
+                target such as "openvino".
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
-            seed: Where the random numbers of Dropout begin; a step file has its own seed.
+            seed: The seed of Dropout; a step file has its own.
             options: An onnxruntime.SessionOptions instead of the default ones.
-            precision: What forward and backward compute in; see `build_step`. None leaves a step
-                file that has been rewritten as it is.
-            target: Whose kernels `precision` is for and `emulate` emulates; None is that of the
+            precision: The type of forward and backward; see `build_step`. None leaves a step file
+                as it is.
+            target: The target that `precision` is for and `emulate` emulates; None is that of the
                 first provider, and "cuda" for a CPU.
-            emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
-                otherwise the providers compute whatever they do for these types. The CPU provider
-                computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
-            shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
-                gradients are summed over shards; None is the one of the `with` block around. All
-                shards make the same calls of `run` and `restore`; shard 0 alone writes files.
+            emulate: Round every 16-bit value as a device with such arithmetic does. The CPU
+                provider computes float16 mostly in float32; bfloat16 is always emulated there.
+            shards: The result of `amp_rewrite.distributed.mpi`, for gradients that are summed over
+                shards; None is the one of the `with` block around. All shards make the same calls
+                of `run` and `restore`; shard 0 alone writes files.
 
         Raises:
             RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
-            OptionError: A provider is not available, there is no such precision, or another
-                argument is of a kind that it cannot be. The target is cpu-arm64, nothing is
-                emulated, and this machine has another processor.
-            StepError: `source` is no TrainOp, or a model, but no step or one of another
-                precision.
-            ShardError: The steps of the shards differ.
+            OptionError: A provider is not available, or an argument is impossible.
+            StepError: `source` is no TrainOp and no step, or one of another precision.
+            ShardError: The steps of the shards differ, or sum nothing.
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
         providers = on_arm(named(providers), target, emulate=emulate)
@@ -155,8 +129,12 @@ class TrainingSession(Inspection):
         load_libraries(self._device)
         kernels = _target(target, providers[0], self._device)
         self._step = _step_of(source, seed, precision, kernels)
-        self._sharding = sharding_of(shards, self._step)
-        threads = self._resolved(threads)
+        self._sharding = sharding_of(shards, self._step.model)
+        if self._sharding is None:
+            resolve(self._step.model)
+        else:
+            self._sharding.prepare(self._step)
+            threads = threads or self._sharding.threads
         self.info = self._step.info
         if on_openvino:
             check_openvino(self.info, options, emulate=emulate)
@@ -168,7 +146,7 @@ class TrainingSession(Inspection):
         if on_openvino:
             options = threads
         elif options is None:
-            options = default_options(threads, self._step, self._device)
+            options = session_options(threads=threads)
         else:
             check_options(options)
         self._programs = ProgramCache(
@@ -185,64 +163,42 @@ class TrainingSession(Inspection):
         self._waiting = WaitingGradients(self.info, self._states, shards=shared)
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
-        self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
-        self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
-        if not emulate and not on_openvino:
-            warn_if_slow(self.info.precision, self._device)
-        warn_if_unknown(providers[0])
-
-    def _resolved(self, threads: int) -> int:
-        """Make the step that of its shards, or of one process; return the number of threads."""
-        if self._sharding is None:
-            resolve(self._step.model)
-            return threads
-        self._sharding.prepare(self._step)
-        return threads or self._sharding.threads
-
-    def _begin(self, graph: TrainingGraph | None) -> None:
-        """Answer for the states of a training graph from now on, if there is one."""
         self._open = True
-        self._graph = graph
+        self._graph = None if _is_loaded(source) else cast("TrainOp", source).graph
         self._bind(self)
         global_state.register_session(self, self.info.precision)
         warn_if_unscaled(self.info)
+        if not emulate and not on_openvino:
+            warn_if_slow(self.info.precision, self._device)
+        warn_if_unknown(providers[0])
 
     def limit_skips(self, steps: int) -> None:
         """Say when `run` raises LossScaleError, where the loss scale leaves that to the session.
 
         Args:
             steps: After how many skipped steps in a row at the lowest scale; 0 is never.
-
-        Raises:
-            OptionError: It is not a number of steps.
         """
         self.skip_limit = arguments.integer("number of skipped steps", steps, low=0)
-        self._skips = skip_watches(self.info, self.skip_limit)
-        self._watched = tuple(dict.fromkeys(n for skips in self._skips for n in skips.needed))
+        self._skips = SkipWatch(self.info, self.skip_limit)
 
     def run(
         self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, apply: bool = False
     ) -> dict[str, Array]:
-        """Run one step: update the state, and return what was asked for.
+        """Run one step: update the state, and return the fetches, name -> array on the host.
 
         Args:
             feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
                 lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
-                "grads_finite". A state's name gives its value before the update. "outcome" is
-                whether the step was applied, or what was skipped and why, in words.
+                "grads_finite". A state's name gives its value before the update. "outcome" says
+                whether the step was applied, or what was skipped and why.
             apply: End the update with this batch if the step accumulates gradients: the mean of
-                those that there are is applied, of fewer batches than were to come. The same on
-                all shards.
-
-        Returns:
-            Name -> array on the host.
+                those that there are is applied. The same on all shards.
 
         Raises:
-            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; a
-                class or a row that it names does not exist; or it is one example, over which a
-                batch normalization normalizes. What lies on a device is not looked into.
+            FeedError: A feed is missing or unknown, has the wrong type or shape, or no example; or
+                a class or a row does not exist (not looked for on other devices).
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
@@ -250,73 +206,54 @@ class TrainingSession(Inspection):
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
-        needed = self._outcome.needed(names)
-        needed = (*needed, *(name for name in self._watched if name not in needed))
+        needed = tuple(dict.fromkeys((*self._outcome.needed(names), *self._skips.needed)))
         applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
-        checked = self._check(feeds, program)
+        checked = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
         results = program.run(self._states.current, checked)
         self._states.advance()
         waiting = self._waiting.batches
-        for skips in self._skips:
-            skips.note(results, waiting, partial(self.cause, checked))
+        self._skips.note(results, waiting, partial(self.cause, checked))
         return self._outcome.add(results, names, waiting=waiting, batches=batches)
 
     def evaluate(
-        self,
-        feeds: Feeds,
-        fetches: str | Sequence[str] | None = None,
-        *,
-        averaged: bool = False,
+        self, feeds: Feeds, fetches: str | Sequence[str] | None = None, *, averaged: bool = False
     ) -> dict[str, Array]:
         """Compute values in inference mode with the current weights; no state changes.
 
-        Dropout lets its data through, and BatchNormalization uses its running statistics.
+        Dropout lets its data through, and BatchNormalization uses its running statistics. Errors
+        are those of `run`.
 
         Args:
             feeds: As for `run`.
             fetches: Names of values of the forward pass; by default the loss.
             averaged: Use the averages that a `WeightAverage` keeps in place of the weights.
-
-        Raises:
-            FeedError: As for `run`.
-            FetchError: As for `run`, or a name is that of a gradient.
-            OptionError: The step keeps no averages.
-            RunError: As for `run`.
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=False)
         self.check_averages(averaged)
         program = self._programs.get(names, updates=False, averaged=averaged)
-        return program.run(self._states.current, self._check(feeds, program, trains=False))
+        checked = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
+        return program.run(self._states.current, checked)
 
-    def check_examples(self, arrays: Mapping[str, Array], batches: Collection[int] = ()) -> None:
+    def check_examples(self, arrays: Mapping[str, Array]) -> None:
         """Refuse examples that `run` would refuse, before the first of them is trained on.
 
         Args:
             arrays: Input name -> examples; what is not an input is left alone.
-            batches: The sizes of the batches that they will be cut into.
 
         Raises:
-            FeedError: A class or a row does not exist, or a batch of one example is too small.
+            FeedError: A class or a row does not exist.
         """
-        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise FeedError(
-                "examples must be a mapping from input names to arrays", found=type(arrays).__name__
-            )
-        self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
-        for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._inputs.refuse_one(self._inputs.batch_lengths(example_count(size)))
+        examples = as_feeds(arrays)
+        self._inputs.refuse({k: v for k, v in examples.items() if k in self.info.inputs})
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
-        """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
+        """Set every state tensor, as `restore` does; return the names of those that were taken.
 
         Args:
             tensors: State name -> array.
             strict: See `restore`.
-
-        Returns:
-            What was taken, by name.
 
         Raises:
             CheckpointError: The tensors are not exactly those of the step; no state has changed.
@@ -331,62 +268,47 @@ class TrainingSession(Inspection):
         return self._waiting.batches
 
     def agree(self, text: str | None) -> str | None:
-        """Return on all shards what the first one says that says anything; all have to ask.
+        """Return on all shards the first text that one of them has; all have to ask.
 
         Args:
-            text: What this one says, such as why training ends; or None.
-
-        Raises:
-            OptionError: It is not a string.
-            ShardError: Another shard has ended, or does not answer.
+            text: The text of this one, such as why training ends; or None.
         """
         if text is not None:
             arguments.text("text", text, what="what the shards are to agree on")
         return text if self._sharding is None else self._sharding.agree(text)
-
-    if not TYPE_CHECKING:  # which knows the attributes that there are
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what a method is called here."""
-            hint = f"; it is called {_METHODS[name]} here" if name in _METHODS else ""
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
 
     def save(self, path: str | os.PathLike[str], progress: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint (safetensors), whole or not at all; of several shards, the first does.
 
         Args:
             path: The file.
-            progress: What to store with it, such as the epoch; anything that JSON can hold.
+            progress: Anything that JSON can hold, such as the epoch, to store with it.
 
         Raises:
-            SaveError: The name is that of a file of another kind, it cannot be written, JSON cannot
-                hold the progress, or shards are in the middle of accumulating gradients.
+            SaveError: The name is that of a model, it cannot be written, JSON cannot hold the
+                progress, or shards are in the middle of accumulating gradients.
         """
         check_checkpoint_name(path)
         self._waiting.check_save()
         if self._sharding is not None and not self._sharding.writes:
             return
         roles = {state.name: state.role for state in self.info.states}
-        roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
-        tensors = {**self.state_dict(), **self._frozen.replaced}
         note = {} if progress is None else progress
-        write_checkpoint(path, tensors, roles, note, slots_of(self._step))
+        write_checkpoint(path, self.state_dict(), roles, note)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
 
         Training goes on bit for bit as if it had not been interrupted. A checkpoint without a loss
         scale leaves the step's at its initial value, with a warning; one that the step does not
-        have is left out. Weights that the step has frozen are taken too.
+        have is left out.
 
         Args:
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
-                name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; averages that it lacks begin at the weights that it has. Slots are those to
-                which their optimizers give one name, whatever their numbers; where the file or the
-                step does not tell names, slots are left if their numbers differ. `restored` says
-                what that was.
+                name, shape and type, also into a larger or smaller model. Averages that it lacks
+                begin at the weights that it has; the slots of a variable are left where the step
+                has others. `restored` says what was taken.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -395,10 +317,7 @@ class TrainingSession(Inspection):
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._waiting.check_restored(checkpoint.tensors)
-        slots, saved = slots_of(self._step), checkpoint.slots
-        tensors = by_slot(checkpoint.tensors, saved, slots)
-        unsure = {} if strict or (slots and saved) else uncertain(tensors, self._step)
-        self._load(tensors, path, unsure, strict=arguments.switch("strict", strict))
+        self._load(checkpoint.tensors, path, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
     def export(
@@ -411,8 +330,7 @@ class TrainingSession(Inspection):
         """Return the model that is trained, with its structure as loaded and the current weights.
 
         It is for inference: a Dropout or BatchNormalization that the model has in training mode
-        lets data through, or uses its running statistics, as in `evaluate`. Low-rank adapters are
-        merged into the weights that they adapt.
+        lets data through, or uses its running statistics, as in `evaluate`.
 
         Args:
             path: Where to write it too, or None.
@@ -422,36 +340,28 @@ class TrainingSession(Inspection):
         Raises:
             OptionError: The step keeps no averages.
             SaveError: It cannot be written.
-            StepError: A step file does not hold the structure, or an adapter cannot be merged.
+            StepError: A step file does not hold the structure.
         """
         keep_mode = arguments.switch("training_mode", training_mode)
-        weights = self._weights(averaged)
+        self.check_averages(averaged)
+        weights = states = self.state_dict()
+        if averaged:
+            averages = (self.info.averages or {}).items()
+            own = {name: states[a].astype(states[name].dtype) for name, a in averages}
+            weights = {**states, **own}
         model = self._step.original()
         if not keep_mode:
             turn_off_training_mode(model)
         set_weights(model, weights)
-        merge(model, self.info.adapters, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model
-
-    def _weights(self, averaged: bool) -> dict[str, Array]:
-        """Return states and replaced constants, variables as their averages if asked for."""
-        self.check_averages(averaged)
-        states = self.state_dict()
-        weights = {**states, **self._frozen.replaced}
-        for name, average in (self.info.averages or {}).items() if averaged else ():
-            weights[name] = states[average].astype(states[name].dtype)
-        return weights
 
     def check_averages(self, averaged: object) -> None:
         """Refuse to use averages that the step does not keep.
 
         Args:
             averaged: Whether they are to be used.
-
-        Raises:
-            OptionError: It keeps none.
         """
         if arguments.switch("averaged", averaged) and not self.info.averages:
             raise OptionError(
@@ -484,38 +394,22 @@ class TrainingSession(Inspection):
         self.close()
 
     def _load(
-        self,
-        stored: Mapping[str, Array],
-        where: str | os.PathLike[str],
-        unsure: Mapping[str, str] | None = None,
-        *,
-        strict: bool,
+        self, stored: Mapping[str, Array], where: str | os.PathLike[str], *, strict: bool
     ) -> Restored:
-        """Replace states and frozen weights; if `strict` every state, or none if any misfits."""
+        """Replace states; if `strict` every state, or none if any misfits."""
         states = self._states.info
         tensors = state_tensors(stored, where)
-        frozen = self._frozen.fitting({k: v for k, v in tensors.items() if k not in states})
-        rest = {k: v for k, v in tensors.items() if k not in frozen}
         if strict:
-            fits, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
+            fits, left = fitted(tensors, states, self._step.initial(), where), dict[str, str]()
         else:
-            sure = {name: array for name, array in rest.items() if name not in (unsure or {})}
-            fits, left = fitting(sure, states)
-            left |= unsure or {}
+            fits, left = fitting(tensors, states)
         begun = begun_averages(fits, states, self.info.averages or {})
-        if frozen:
-            self._frozen.replace(frozen, where)
-            self._programs.clear()
         for name, array in {**fits, **begun}.items():
             self._states.write(name, array)
-        for skips in self._skips:
-            skips.reset()
+        self._skips.reset()
         kept = tuple(name for name in states if name not in fits and name not in begun)
-        self.restored = Restored((*fits, *frozen), left, kept, tuple(begun))
+        self.restored = Restored(tuple(fits), left, kept, tuple(begun))
         return self.restored
-
-    def _check(self, feeds: Feeds, program: Program, *, trains: bool = True) -> dict[str, Any]:
-        return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
 
     def _bind(self, store: StateStore) -> None:
         """Let the optimizer's states be read from and assigned in this session, or what it left."""
@@ -534,7 +428,8 @@ def _step_of(source: Any, seed: int, precision: str | None, kernels: Target) -> 
     step = read_step(source) if _is_loaded(source) else whole_step(source, seed=seed)
     kind: Changes = {"target": kernels.name, **low_of(None, kernels)}
     step = in_precision(step, precision, changed(None, **kind))
-    check_supported(step.info.precision, kernels)
+    if step.info.precision in LOW:
+        kernels.check_precision(step.info.precision)
     return step
 
 

@@ -41,7 +41,8 @@ def spell_out_batch_norms(model: ir.Model) -> None:
         if b.rank(input_of(node, 0)) is None:
             continue
         graph = ir.Graph([], [], nodes=[], opset_imports={"": b.opset})
-        graph.inputs.extend(_like(f"input_{i}", input_of(node, i)) for i in range(5))
+        for i, value in enumerate(input_of(node, i) for i in range(5)):
+            graph.inputs.append(ir.Value(name=f"input_{i}", type=value.type, shape=value.shape))
         graph.outputs.extend(_computed(b.body(graph), node)[: len(node.outputs)])
         node.op_type, node.domain = names.take(_NAME), DOMAIN
         attributes = [ir.Attr(name, a.type, None) for name, a in node.attributes.items()]
@@ -83,7 +84,3 @@ def _computed(b: Builder, node: ir.Node) -> list[ir.Value]:
         new = b.mul(b.cast(b.reshape(now, [-1]), b.type_of(old)), 1 - momentum)
         results.append(b.add(b.mul(old, momentum), new))
     return results
-
-
-def _like(name: str, value: ir.Value) -> ir.Value:
-    return ir.Value(name=name, type=value.type, shape=value.shape)

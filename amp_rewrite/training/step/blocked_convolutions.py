@@ -7,9 +7,7 @@ EPYC, ONNX Runtime 1.32.0, kernels of 3 x 3, milliseconds with all copies, as be
     N   C   H=W  M   stride | forward      | by x         | by w
     32  16  32   16  1      | 1.81   0.91  | 2.41   0.92  | 3.36   1.84
     32  16  32   32  2      | 1.06   0.46  |              | 2.79   1.68
-    32  32  16   32  1      | 1.09   0.75  | 1.42   0.88  | 2.73   1.70
     32  32  16   64  2      | 0.71   0.80  |              | 1.66   1.15
-    32  64  8    64  1      | 0.97   0.82  | 1.35   0.92  | 1.74   1.12
     64  32  8    64  1      | 1.00   0.74  | 1.64   0.91  | 1.96   1.29
 
 The small ResNet of `bench.py train`, interleaved on an uneven machine: 36 ms in place of 54.
@@ -52,9 +50,6 @@ def block_convolutions(model: ir.Model) -> None:
 
     Those of two spatial axes, in float32, in one group, with more than one tap and channels that
     fill blocks.
-
-    Args:
-        model: A step, or what it infers.
     """
     # operators: those that have kernels in blocks, or are such a one's transpose.
     convolutions = [

@@ -19,7 +19,6 @@ from amp_rewrite.training.graph.replicas import define
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
-from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, whole_step
 from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
@@ -68,7 +67,6 @@ def build_step(
         FetchError: A name in `fetches` is unknown.
         OptionError: There is no such precision or option, or the seed is no integer, or `targets`
             are no such names.
-        UnloadableError: The target is cpu-arm64, which lacks a kernel for a node of the step.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -87,25 +85,13 @@ def build_step(
     if precision is None and options is not None:
         precision = chosen.precision
     step = in_precision(whole_step(train_op, seed=seed), precision, chosen)
-    model = step_model(step, fetches, targets=targets)
-    refuse_unloadable(model, known_targets.find(chosen.target or known_targets.DEFAULT))
-    return model
+    return step_model(step, fetches, targets=targets)
 
 
 def step_model(
     step: Step, fetches: str | Iterable[str] = (), *, targets: Mapping[str, Any] | None = None
 ) -> ir.Model:
-    """Return the model of `build_step` for a step that is there already.
-
-    Args:
-        step: What `whole_step` or `in_precision` returned; it is cut down, and of no use then.
-        fetches: Names of values to compute besides the loss.
-        targets: See `build_step`.
-
-    Raises:
-        FetchError: A name in `fetches` is unknown.
-        OptionError: `targets` are no such names.
-    """
+    """Return the model of `build_step` for a step that is there already."""
     told = {**(step.info.targets or {}), **checked_targets(targets)}
     info = replace(step.info, targets=told or None)
     checked = info.having("consecutive_skips") is not None

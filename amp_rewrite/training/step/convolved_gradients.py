@@ -7,8 +7,6 @@ milliseconds, kernels of 3 x 3, the products in float32 and bfloat16 and one Con
     N   C   H=W  M  | products     | one Conv     | PyTorch 2.13.0, float32
     64  32  8    64 | 4.57  3.39   | 2.61  2.20   | 1.78
     32  16  32   16 | 9.39  5.97   | 5.24  4.32   | 2.73
-    32  32  16   32 | 5.43  7.02   | 3.46  2.89   | 2.42
-    32  64  8    64 | 5.72  4.97   | 2.75  1.71   | 2.41
 
 One Conv whose batch are the channels (N and C exchanged) has three positions in a row, of which
 oneDNN makes products three rows high. So x is one image here, of N channels, whose last axis holds
@@ -17,16 +15,12 @@ each row of the result has 3 C positions. Two threads, copies included, millisec
 float32:
 
     N   C   H=W  M   stride | channels as batch | beside the positions
-    32  3   32   16  1      |   0.90   2.32     |   0.29   1.91
     32  16  32   16  1      |   1.59   3.17     |   0.76   2.13
-    32  16  32   32  2      |   0.58   1.72     |   0.61   0.88
-    32  32  16   32  1      |   1.00   1.27     |   0.56   0.99
-    32  64  8    64  1      |   0.52   1.18     |   0.49   0.76
     64  32  14   64  1      |   2.25   5.30     |   2.06   3.75
     16  3   64   64  2, 7x7 |   1.57   4.93     |   1.43   4.41
 
-Where rows of g begin a multiple of 2 KiB apart, the caches hold few of them at once; what packs g
-takes four times as long then as with a line of zeros behind (0.55 ms of 1.27 in the second row).
+Where rows of g begin a multiple of 2 KiB apart, the caches hold few of them at once: packing g
+takes four times as long then as with a line of zeros behind (0.55 ms of 1.27 in the first row).
 """
 
 from __future__ import annotations
@@ -54,11 +48,8 @@ _CONFLICT = 1024
 def convolve_gradients(model: ir.Model, form: Form | None = None, b: Builder | None = None) -> None:
     """Compute gradients of weights by one Conv each where products of copies do it, in place.
 
-    Args:
-        model: A step whose types and shapes are known.
-        form: The form in place of the module's, given builder, x, g, sizes of w, and window; None
-            where it returns None.
-        b: What adds the nodes; the graph is left to its owner to sort.
+    Types and shapes are known. A `form` returns the gradient, or None, given builder, x, g, sizes
+    of w, and window. The owner of a builder `b` sorts the graph.
     """
     graph = model.graph
     by_source: dict[str, set[ir.Node]] = {}

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import FetchError, StepError
+from amp_rewrite.errors import FetchError
 from amp_rewrite.grad.backward_loop import drop_unused_history
 from amp_rewrite.grad.builder.known import copy_of, input_of, maker, take_place
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
-from amp_rewrite.graph.traverse import nodes_in, remove_unused_nodes, subgraphs
+from amp_rewrite.graph.traverse import nodes_in, remove_unused_nodes
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.training.step.step_info import StateInfo, StepInfo
+from amp_rewrite.training.step.step_info import StepInfo
 
 _THEN, _ELSE = "then_branch", "else_branch"
 
@@ -35,17 +33,6 @@ def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     return values
 
 
-def _next_value(values: Mapping[str, ir.Value], state: StateInfo) -> ir.Value:
-    if state.output not in values:
-        raise StepError(
-            "a state has no next value in the graph",
-            where=state.name,
-            expected=f"a value called {state.output!r}",
-            remedy="build the step again",
-        )
-    return values[state.output]
-
-
 def cut_step(
     model: ir.Model,
     info: StepInfo,
@@ -54,56 +41,50 @@ def cut_step(
     updates: bool = True,
     defaults: bool = True,
 ) -> StepInfo:
-    """Leave the part of a step that computes `fetches` and the next state, in place.
+    """Leave the part of a step that computes `fetches` and the next state; describe it.
 
-    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states.
-    What a rewritten step computes in float16 or bfloat16 is fetched as float32, which numpy knows.
-
-    Args:
-        model: A step with everything that can be fetched.
-        info: Its description.
-        fetches: Names of values, or names that `info.fetches` knows.
-        updates: Compute the next state too.
-        defaults: Keep the initial state as defaults of the state inputs; without them the model is
-            small, and every state must be fed.
-
-    Returns:
-        The description of what is left, whose `fetches` are those asked for.
-
-    Raises:
-        FetchError: A name is unknown.
-        StepError: The graph lacks the next value of a state.
+    It is an ordinary ONNX model whose outputs are the fetches, in order, and then the next states,
+    if `updates`. What a rewritten step computes in float16 or bfloat16 is fetched as float32, which
+    numpy knows. Without `defaults` the model is small, and every state must be fed.
     """
     names = list(dict.fromkeys(fetches))
     graph = model.graph
     values = values_by_name(graph)
     targets = [_resolve(values, info, name) for name in names]
-    next_states = [(s, _next_value(values, s)) for s in info.states] if updates else []
+    next_states = [(s, values[s.output]) for s in info.states] if updates else []
     graph.outputs.clear()
     taken = {state.output for state, _ in next_states}
     outputs: dict[str, str] = {}
     for name, target in zip(names, targets, strict=True):
         if info.precision != FLOAT32.name and target.dtype in LOW_MEMBERS:
-            target = _widened(graph, target, f"{name}:{FLOAT32.name}")
+            wide = f"{name}:{FLOAT32.name}"
+            cast = ir.node("Cast", [target], {"to": FLOAT32.ir.value}, name=f"fetch/{wide}")
+            cast.outputs[0].name, cast.outputs[0].shape = wide, target.shape
+            cast.outputs[0].type = ir.TensorType(FLOAT32.ir)
+            graph.append(cast)
+            target = cast.outputs[0]
         value = _as_output(graph, target, taken, f"{name}:value")
         graph.outputs.append(value)
         outputs[name] = str(value.name)
     for _, value in next_states:
         graph.outputs.append(value)
     remove_unused(graph)
-    backward = _merge_equal(model, info)
     remove_inputs(graph, {s.name for s, _ in next_states})
     declare_types(model, graph.outputs)
-    kept = {v.name for v in graph.inputs}
+    kept = values_by_name(graph).keys()
+    gradients = info.gradients and {k: v for k, v in info.gradients.items() if v in kept}
     described = replace(
         info,
         states=tuple(s for s in info.states if s.name in kept),
         inputs=tuple(name for name in info.inputs if name in kept),
         fetches=outputs,
-        **backward,
+        seed=info.seed if info.seed in kept else None,
+        boundary=info.boundary if info.boundary in kept else None,
+        gradients=gradients,
     )
     if not defaults:
-        _remove_defaults(graph, described)
+        for name in described.names:
+            graph.initializers.pop(name).const_value = None
     model.metadata_props[STEP_KEY] = described.to_json()
     return described
 
@@ -114,34 +95,12 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
         return value
     names = sorted({*info.fetches, *values})
     close = get_close_matches(name, names, n=3)
-    if _is_inside(values.values(), name):
-        raise FetchError(
-            f"{name!r} is computed inside the conditional update only, in steps that are applied",
-            expected=f"one of {', '.join(sorted(info.fetches))} or a value outside",
-            remedy="build the step with conditional='select' to fetch it",
-        )
     raise FetchError(
         f"the step computes no value {name!r}",
         found=f"close names: {', '.join(close)}" if close else f"{len(names)} other names",
         expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
-        remedy="fetch one of these, or build the step with this fetch",
+        remedy="fetch one of these; values inside a conditional update need conditional='select'",
     )
-
-
-def _is_inside(values: Iterable[ir.Value], name: str) -> bool:
-    """Return whether a value of that name is in a graph inside a node that computes `values`."""
-    nodes = {node: None for value in values if (node := value.producer()) is not None}
-    graphs = (graph for node in nodes for graph in subgraphs(node))
-    return any(v.name == name for graph in graphs for node in graph for v in node.outputs)
-
-
-def _widened(graph: ir.Graph, value: ir.Value, name: str) -> ir.Value:
-    """Return a low-precision value as float32."""
-    cast = ir.node("Cast", [value], {"to": FLOAT32.ir.value}, name=f"fetch/{name}")
-    wide = cast.outputs[0]
-    wide.name, wide.type, wide.shape = name, ir.TensorType(FLOAT32.ir), value.shape
-    graph.append(cast)
-    return wide
 
 
 def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> ir.Value:
@@ -165,36 +124,12 @@ def remove_unused(graph: ir.Graph) -> None:
             del graph.initializers[name]
 
 
-def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
-    """Merge equal nodes; return the names that seed, boundary and gradients have then."""
-    graph, values = model.graph, values_by_name(model.graph)
-    maps = {key: getattr(info, key) for key in ("gradients", "gradient_rows")}
-    named = {info.seed, info.boundary}.union(*(names.values() for names in maps.values() if names))
-    followed = [name for name in values if name in named]
-    probe = ir.node("Probe", [values[name] for name in followed])  # sees what becomes of them
-    graph.append(probe)
-    CommonSubexpressionEliminationPass()(model)
-    now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
-    graph.remove(probe, safe=True)
-    renamed: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
-    for key, names in maps.items():  # rows have gone with their gradient, or stay with it
-        kept = {k: now[v] for k, v in (names or {}).items() if v in now}
-        renamed[key] = None if names is None else kept
-    return renamed
-
-
 def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:
     """Remove inputs that nothing reads; a state that is updated stays, read or not."""
     unused = [v for v in graph.inputs if not v.uses() and v.name not in updated]
     for value in unused:
         graph.inputs.remove(value)
         graph.initializers.pop(str(value.name), None)
-
-
-def _remove_defaults(graph: ir.Graph, info: StepInfo) -> None:
-    for name in info.names:
-        value = graph.initializers.pop(name)
-        value.const_value = None
 
 
 def declare_types(model: ir.Model, values: Iterable[ir.Value]) -> None:
@@ -244,12 +179,8 @@ def stage_of(model: ir.Model, enters: Iterable[ir.Value], leaves: Sequence[ir.Va
 def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
     """Leave what one batch of an update computes, in place; what another one needs is unused then.
 
-    So shards sum no gradients before the last batch, for no If or Where asks for them.
-
-    Args:
-        model: A step with everything that can be fetched.
-        boundary: The value that tells whether a batch is the last one.
-        last: What it tells.
+    So shards sum no gradients before the last batch, for no If or Where asks for them. `boundary`
+    names the value that tells whether a batch is the last one.
     """
     graph = model.graph
     decided = {values_by_name(graph)[boundary]: last}

@@ -38,20 +38,18 @@ COUNTER = "random/counter"
 
 
 def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
-    """Replace every Dropout of the main graph that is in training mode.
+    """Replace every Dropout of the main graph that is in training mode; return its counter.
 
     `mask = hash(counter, node, position) >= ratio * 2^32 - 2^31`, and the output is
     `where(mask, data / (1 - ratio), 0)`. The counter begins at a number derived from `seed`.
-
-    Returns:
-        The state that counts the steps; nothing if no Dropout trains.
     """
     graph = model.graph
     dropouts = [node for node in graph if _trains(node)]
     if not dropouts:
         return []
     builder = Builder(model, scope="random", part=Part.RANDOM)
-    counter = _counter(graph, seed)
+    counter = hold(graph, COUNTER, np.array(seed * POSITION % COUNTS, np.int64))
+    graph.inputs.append(counter)
     random = RandomNumbers(builder, counter)
     for number, node in enumerate(dropouts):
         _replace(builder, node, _mask(builder, node, random, number))
@@ -112,13 +110,6 @@ def _trains(node: ir.Node) -> bool:
     mode = node.inputs[2]
     constant = None if mode is None else constant_tensor(mode)
     return constant is not None and bool(constant.numpy())
-
-
-def _counter(graph: ir.Graph, seed: int) -> ir.Value:
-    start = np.array(seed * POSITION % COUNTS, np.int64)
-    value = hold(graph, COUNTER, start)
-    graph.inputs.append(value)
-    return value
 
 
 def _mask(b: Builder, node: ir.Node, random: RandomNumbers, number: int) -> ir.Value:

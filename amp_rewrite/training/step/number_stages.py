@@ -64,14 +64,10 @@ class _EarlyValues:
     def follows(self, node: ir.Node) -> bool:
         """Return whether a node computes numbers from numbers that are known early."""
         read = [v for v in node.inputs if v is not None]
-        if (
-            node.domain
-            or node.op_type in _RANDOM.split()
-            or next(subgraphs(node), None) is not None
-        ):
-            return False
+        opaque = node.domain or node.op_type in _RANDOM.split()
         return (
-            any(v in self.early for v in read)
+            not (opaque or any(True for _ in subgraphs(node)))
+            and any(v in self.early for v in read)
             and all(v in self.early or self.is_fixed(v) for v in read)
             and all(_is_number(v) for v in node.outputs)
         )
@@ -101,19 +97,15 @@ def _hoist(branch: ir.Graph, before: ir.Node, numbers: _EarlyValues, names: Free
         if not numbers.follows(node) or node.op_type == "Identity":
             continue
         results = [v for v in node.outputs if v in branch.outputs]
-        copies = {v: _identity(branch, node, v) for v in results}
+        copies = {v: copy_of(v, f"{v.name}:copy", node=f"{v.name}/copy") for v in results}
+        for copy in copies.values():
+            branch.insert_after(node, maker(copy))
         branch.outputs[:] = [copies.get(v, v) for v in branch.outputs]
         branch.remove(node)
         for value in node.outputs:
             value.name = names.take(f"{value.name}:early", first=0)
         outer.insert_before(before, node)
         numbers.add(node)
-
-
-def _identity(graph: ir.Graph, after: ir.Node, value: ir.Value) -> ir.Value:
-    copy = copy_of(value, f"{value.name}:copy", node=f"{value.name}/copy")
-    graph.insert_after(after, maker(copy))
-    return copy
 
 
 def _split(node: ir.Node, numbers: _EarlyValues) -> None:
@@ -130,9 +122,8 @@ def _split(node: ir.Node, numbers: _EarlyValues) -> None:
     ]
     if not late or len(late) == len(node.outputs):
         return
-    copied = {
-        a.name: a.value.clone(allow_outer_scope_values=True) for a in node.attributes.values()
-    }
+    attributes = node.attributes.values()
+    copied = {a.name: a.value.clone(allow_outer_scope_values=True) for a in attributes}
     own = ir.Node(
         "",
         _BRANCHES,
@@ -191,12 +182,12 @@ def _stages(model: ir.Model, numbers: _EarlyValues) -> tuple[Stage | None, ...]:
     early = {v for v in numbers.early if v.producer() is not None}
     last = _last_nodes([v for v in outputs if v not in early], numbers)
     late = [v for v in outputs if v.producer() in last]
-    read = _read_by(last)
+    read = dict.fromkeys(v for node in last for v in inputs_of(node))
     tensors = [v for v in outputs if v not in early and v not in late]
     computed = [v for v in read if v.producer() not in (None, *last) and v not in early]
     tensors += [v for v in dict.fromkeys(computed) if v not in tensors and not numbers.is_fixed(v)]
     between = {n for n in ancestors(tensors) if not any(v in early for v in n.outputs)}
-    entering = [v for v in _read_by(between) if v in early]
+    entering = [v for v in dict.fromkeys(v for n in between for v in inputs_of(n)) if v in early]
     first = dict.fromkeys(v for v in (*outputs, *entering, *read) if v in early)
     return (
         stage_of(model, [], list(first)) if first else None,
@@ -228,7 +219,3 @@ def _is_chosen(value: ir.Value) -> bool:
     while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
         node = node.inputs[0].producer()
     return node is not None and node.op_type in (_BRANCHES, "Where") and value.shape == ir.Shape([])
-
-
-def _read_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    return list(dict.fromkeys(v for node in nodes for v in inputs_of(node)))

@@ -8,14 +8,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.plan.options import (
-    AUTO,
-    KEEP,
-    SCALE,
-    Changes,
-    RewriteOptions,
-    changed,
-)
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, SCALE, Changes, RewriteOptions, changed
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut_step import values_by_name
@@ -36,11 +29,7 @@ def chosen_precision(precision: str | None) -> str:
 
 
 def low_of(precision: str | None, target: Target) -> Changes:
-    """Return which low type options name for a step, whether anything of it becomes low or not.
-
-    Raises:
-        OptionError: There is no such precision.
-    """
+    """Return which low type options name for a step, whether anything of it becomes low or not."""
     chosen = FLOAT32.name if precision is None else chosen_precision(precision)
     if chosen == FLOAT32.name and target.precisions:
         chosen = target.precisions[0]
@@ -48,22 +37,10 @@ def low_of(precision: str | None, target: Target) -> Changes:
 
 
 def in_precision(step: Step, precision: str | None, options: RewriteOptions | None = None) -> Step:
-    """Return a step in the precision asked for.
+    """Return a step in the precision asked for; None is its own, or the global state's choice.
 
     States, data inputs and whatever is fetched stay float32. Each state that is read in the low
-    type is cast once per step, for both forward and backward.
-
-    Args:
-        step: With everything that can be fetched. Its model gets more outputs: go on with what is
-            returned.
-        precision: "float32", "float16" or "bfloat16"; None is what a step that has been rewritten
-            has, and the choice of the global state for any other.
-        options: How to rewrite; their precision is replaced.
-
-    Raises:
-        OptionError: There is no such precision, or the options give up types of inputs or outputs.
-        StepError: The step has been rewritten to another precision.
-        AmpError: A list is wrong.
+    type is cast once per step. The given model gets more outputs: go on with what is returned.
     """
     present = step.info.precision
     if precision is None and present != FLOAT32.name:
@@ -95,23 +72,12 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
     return _rewritten(step, chosen)
 
 
-def check_supported(precision: str, target: Target) -> None:
-    """Refuse a step in a low precision that a target does not compute in.
-
-    Raises:
-        OptionError: It does not.
-    """
-    if precision in LOW:
-        target.check_precision(precision)
-
-
 def _rewritten(step: Step, options: RewriteOptions) -> Step:
     """Rewrite a step; next states, fetches and gradients keep their names and types."""
     model, graph = step.model, step.model.graph
     values = values_by_name(graph)
     ends = [state.output for state in step.info.states]
     ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
-    ends += (step.info.gradient_rows or {}).values()
     end_values = [values[name] for name in dict.fromkeys(ends) if name in values]
     computed = [v for v in end_values if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import StepError
 from amp_rewrite.grad.builder.known import copy_of, maker
 from amp_rewrite.graph import elements
@@ -37,7 +38,7 @@ from amp_rewrite.training.step.step_info import (
     StateInfo,
     StepInfo,
 )
-from amp_rewrite.training.step.trained_model import forward_of, seed_number
+from amp_rewrite.training.step.trained_model import forward_of
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.api import RewriteResult
@@ -64,9 +65,6 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) 
 
     A value that users know by its own name, or that is not a result of a node, is copied.
     `make_input` has made the state an input.
-
-    Raises:
-        StepError: The update has another type than the state.
     """
     name = f"{state.name}:next"
     if state.value.dtype is not None and value.dtype not in (None, state.value.dtype):
@@ -86,18 +84,6 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) 
     present = graph.initializers[state.name]
     value.type, value.shape = present.type, present.shape
     return value
-
-
-def describe(state: State, output: ir.Value) -> StateInfo:
-    """Return what the metadata of a step say of a state, whose next value is `output`."""
-    tensor = _as_tensor(state.initial, state.name)
-    return StateInfo(
-        name=state.name,
-        output=str(output.name),
-        role=state.role,
-        dtype=elements.tensor(tensor.dtype)[len("tensor(") : -1],
-        shape=tuple(tensor.shape.numpy()),
-    )
 
 
 def _as_tensor(initial: ir.TensorProtocol | np.ndarray, name: str) -> ir.TensorProtocol:
@@ -129,30 +115,17 @@ class Step:
         self,
         fetches: Iterable[str],
         *,
-        updates: bool = True,
         defaults: bool = True,
         applies: bool | None = None,
     ) -> tuple[ir.Model, StepInfo]:
-        """Return the model that computes `fetches` and the next state, and its description.
-
-        Args:
-            fetches: Names of values.
-            updates: See `cut_step`.
-            defaults: See `cut_step`.
-            applies: Whether gradients that the step accumulates are applied; None leaves that
-                to the step; see `resolve_updates`.
-        """
+        """Return the model that computes `fetches`; see `cut_step` and `resolve_updates`."""
         model, info = clone(self.model), self.info
         if applies is not None and info.boundary is not None:
             resolve_updates(model, info.boundary, last=applies)
-        return model, cut_step(model, info, fetches, updates=updates, defaults=defaults)
+        return model, cut_step(model, info, fetches, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
-        """Return the initial value of every state.
-
-        Raises:
-            StepError: One is missing, or has another shape than the step says.
-        """
+        """Return the initial value of every state."""
         tensors: dict[str, ir.TensorProtocol] = {}
         for state in self.info.states:
             value = self.model.graph.initializers.get(state.name)
@@ -168,21 +141,12 @@ class Step:
         return tensors
 
     def original(self) -> ir.Model:
-        """Return a copy of the model that is trained, whose weights may be empty.
-
-        Raises:
-            StepError: The step does not hold it.
-        """
+        """Return a copy of the model that is trained, whose weights may be empty."""
         return forward_of(self.model) if self.training is None else self.training.forward()
 
 
 def read_step(source: Source) -> Step:
-    """Return the step in a file or a model that `build_step` made.
-
-    Raises:
-        LoadError: It is no ONNX model.
-        StepError: It is a model, but no step.
-    """
+    """Return the step in a file or a model that `build_step` made."""
     where = source if isinstance(source, str | os.PathLike) else None
     model = load(source)
     undefine(model)
@@ -191,16 +155,13 @@ def read_step(source: Source) -> Step:
 
 
 def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
-    """Return a step with everything that can be fetched.
-
-    Raises:
-        StepError: It is no TrainOp, or an update does not fit its state.
-        OptionError: The seed is not an integer.
-    """
+    """Return a step with everything that can be fetched."""
     check_train_op(train_op)
-    seed = seed_number(seed)
+    seed = arguments.integer("the seed", seed, low=-(2**63))
     training = train_op.graph
-    read = _read_by(train_op)
+    # The graph may hold the states of other optimizers too, which are not a part of this step.
+    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
+    read = wanted.union(*map(inputs_of, ancestors(wanted)))
     _name_values(training.model.graph)
     names = {*values_by_name(training.source.graph)}
     names.update(str(value.name) for value in train_op.fetches.values())
@@ -217,7 +178,11 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         if earlier not in (None, following) and earlier.name not in names:
             earlier.name = f"{earlier.name}:replaced"
         output = next_value(model.graph, following, state, names)
-        states.append(describe(state, output))
+        tensor = value.const_value
+        assert tensor is not None, "a state has an initial value"
+        dtype = elements.tensor(tensor.dtype)[len("tensor(") : -1]
+        shape = tuple(tensor.shape.numpy())
+        states.append(StateInfo(state.name, str(output.name), state.role, dtype, shape))
     states += replace_dropouts(model, seed)
     info = _info(train_op, model, states)
     model.metadata_props[STEP_KEY] = info.to_json()
@@ -236,15 +201,6 @@ def check_train_op(given: object) -> None:
     )
 
 
-def _read_by(train_op: TrainOp) -> set[ir.Value]:
-    """Return the values that updates and fetches are computed from.
-
-    The graph may hold the states of other optimizers too, which are not a part of this step.
-    """
-    wanted = {*train_op.updates.values(), *train_op.fetches.values()}
-    return wanted.union(*map(inputs_of, ancestors(wanted)))
-
-
 def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepInfo:
     names = {state.name for state in states}
     fetches = {key: str(value.name) for key, value in train_op.fetches.items()}
@@ -261,12 +217,10 @@ def _info(train_op: TrainOp, model: ir.Model, states: list[StateInfo]) -> StepIn
         targets=None if train_op.loss is None else targets_of(train_op.loss.value),
         seed=str(training.seeds[0].name) if once else None,
         gradients=_names(training.gradients) if once else None,
-        gradient_rows=_names(training.gradient_rows) or None if once else None,
         loss_scale=None if train_op.loss_scale is None else dict(train_op.loss_scale),
         accumulate=1 if accumulated is None else accumulated.steps,
         boundary=None if accumulated is None else str(accumulated.boundary.name),
         averages=dict(train_op.averages) or None,
-        adapters=tuple(a for a in training.adapters if {a.a, a.b} <= names),
     )
 
 

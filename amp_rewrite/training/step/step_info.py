@@ -11,7 +11,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.step_metadata import VERSION
-from amp_rewrite.training.graph.adapter import Adapter
 
 LOSS = "loss"
 """The name by which a step's loss is fetched."""
@@ -32,9 +31,8 @@ class StateInfo:
         name: Its name in state dicts and checkpoints; also the name of the graph input, whose
             default is the initial value.
         output: The graph output that holds its next value.
-        role: What it is: "variable", "slot", "statistic", "global_step", "learning_rate", ...
+        role: "variable", "slot", "statistic", "global_step", "learning_rate", ...
         dtype: Its element type as ONNX spells it in type strings, for example "float".
-        shape: Its dimensions.
     """
 
     name: str
@@ -56,8 +54,7 @@ class StepInfo:
     """The description of a step model.
 
     Attributes:
-        states: Its state tensors, in the order of their inputs.
-        inputs: The names of the data inputs.
+        states: Its state tensors, in the order of their inputs; `inputs` are the others.
         fetches: Name that `session.run` knows -> graph output.
         loss: The name of the loss in the graph, or None.
         targets: What evaluation compares, as far as the loss tells; None if it tells nothing. The
@@ -65,14 +62,11 @@ class StepInfo:
             of a weighted mean; "ignore_index" is a number.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
-        gradient_rows: Variable -> the value that says which of its rows that gradient holds, where
-            it does not hold all; None if it does.
         precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
         loss_scale: The configuration of the loss scale, or None.
         accumulate: How many batches make one update.
         boundary: The value that tells whether a batch is the last one of an update, or None.
         averages: Variable -> the state that holds its average, or None.
-        adapters: The low-rank adapters of weights.
     """
 
     states: tuple[StateInfo, ...]
@@ -87,8 +81,6 @@ class StepInfo:
     accumulate: int = 1
     boundary: str | None = None
     averages: dict[str, str] | None = None
-    adapters: tuple[Adapter, ...] = ()
-    gradient_rows: dict[str, str] | None = None
 
     def to_json(self) -> str:
         """Return the description as deterministic JSON."""

@@ -30,13 +30,9 @@ _NAMED = (LOGITS, PREDICTIONS, LABELS)
 
 
 def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) -> None:
-    """Store the structure of `forward` in a step, without the weights that are states of it.
+    """Store the structure of `forward` in a step, without the weights that are `states` of it.
 
-    Args:
-        model: The step; its metadata are changed.
-        forward: A copy of the model as it was before training nodes were added; its weights are
-            emptied.
-        states: Names of the state tensors of the step.
+    The metadata of the step change, and the weights of `forward` are emptied.
     """
     for name, value in forward.graph.initializers.items():
         tensor = value.const_value
@@ -79,24 +75,6 @@ def set_weights(model: ir.Model, weights: Mapping[str, np.ndarray[Any, Any]]) ->
             value.shape = ir.Shape(weights[name].shape)  # a step file holds empty ones
 
 
-def seed_number(given: object) -> int:
-    """Return a seed as an int."""
-    seed = whole_number(given)
-    if seed is None:
-        raise OptionError(
-            "the seed must be an integer", found=repr(given), remedy="pass a number such as 0"
-        )
-    return seed
-
-
-def example_count(given: object) -> int:
-    """Return a number of examples as an int."""
-    count = whole_number(given)
-    if count is None or count < 0:
-        raise OptionError("impossible number of examples", found=repr(given))
-    return count
-
-
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of what is to be fetched, each once."""
     if isinstance(fetches, str):
@@ -118,9 +96,6 @@ def fetch_names(
     """Return the names of what a session is to fetch, each once.
 
     None is what is fetched without being asked for; without `updates` only the forward pass runs.
-
-    Raises:
-        FetchError: They are no names, or there are none and no state to update either.
     """
     if fetches is None:
         wanted = DEFAULT_FETCHES if updates else DEFAULT_FETCHES[:1]
@@ -136,20 +111,19 @@ def fetch_names(
 
 def checked_targets(targets: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what a user says that evaluation compares; empty if nothing is said."""
-    if targets is None:
-        return {}
-    is_mapping = isinstance(targets, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not is_mapping or not all(_is_target(key, target) for key, target in targets.items()):
+    given: Any = {} if targets is None else targets
+    if (
+        not isinstance(given, Mapping)
+        or not all(
+            isinstance(given[key], str) if key in _NAMED else whole_number(given[key]) is not None
+            for key in given
+        )
+        or not {*given} <= {*_NAMED, IGNORED}
+    ):
         raise OptionError(
             "targets must be a mapping to names of values",
             found=repr(targets),
             expected=f"the keys {', '.join(map(repr, _NAMED))}, and {IGNORED!r} with a number",
             remedy="pass {'logits': name, 'labels': name}",
         )
-    return {key: int(target) if key == IGNORED else target for key, target in targets.items()}
-
-
-def _is_target(key: object, target: object) -> bool:
-    if key == IGNORED:
-        return whole_number(target) is not None
-    return key in _NAMED and isinstance(target, str)
+    return {key: int(target) if key == IGNORED else target for key, target in given.items()}

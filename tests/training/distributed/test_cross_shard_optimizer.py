@@ -48,7 +48,7 @@ def nodes_of(op, kind):
         ({"reduction": "max"}, ValueError, "Unsupported reduction; found 'max'; expected SUM or"),
         ({"reduction": None}, ValueError, "Unsupported reduction; found None"),
         ({"name": ""}, ValueError, "Must specify the optimizer name."),
-        ({"group_assignment": 2}, ValueError, "group_assignment must be a list of lists; found 2"),
+        ({"group_assignment": 2}, ValueError, "group_assignment must be a list of lists of"),
         (
             {"group_assignment": [[0, 1], [1, 2]]},
             ValueError,
@@ -60,16 +60,8 @@ def nodes_of(op, kind):
             "the groups of group_assignment must be of equal size; found [[0, 1], [2]]",
         ),
         *(
-            (
-                {"group_assignment": groups},
-                ValueError,
-                f"the groups of group_assignment must not be empty; found {groups}",
-            )
-            for groups in ([[]],)
-        ),
-        *(
-            ({"group_assignment": groups}, ValueError, "group_assignment must hold numbers")
-            for groups in ([["a"], [0]], [[False], [True]], [[0.0, 1.0]])
+            ({"group_assignment": groups}, ValueError, "must be a list of lists of numbers")
+            for groups in ([[]], [["a"], [0]], [[False], [True]], [[0.0, 1.0]])
         ),
     ],
 )
@@ -272,27 +264,13 @@ def test_a_session_told_to_use_a_context_for_building_runs_on_one_shard():
         ({"timeout": "60"}, "impossible timeout; found '60'"),
     ],
 )
-@pytest.mark.parametrize("start", [amp.distributed.mpi, amp.distributed.torch])
-def test_impossible_options_are_errors(start, options, text):
+def test_impossible_options_are_errors(options, text):
     with pytest.raises(AmpError, match=text):
-        start(**options)
+        amp.distributed.mpi(**options)
 
 
-def test_torch_without_torchrun_is_an_error(monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(amp.distributed.ShardError, match="was not started by torchrun"):
-        amp.distributed.torch()
-
-
-@pytest.mark.parametrize(
-    ("engine", "module", "text"),
-    [
-        ("mpi", "mpi4py.MPI", "MPI is not installed; found .*; pip install 'amp-rewrite\\[mpi\\]'"),
-        ("torch", "torch", "torch is not installed; found .*'amp-rewrite\\[torch\\]'"),
-    ],
-)
-def test_an_engine_that_is_not_installed_is_an_error(engine, module, text, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+def test_an_engine_that_is_not_installed_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    text = "MPI is not installed; found .*; pip install 'amp-rewrite\\[mpi\\]'"
     with pytest.raises(amp.distributed.ShardError, match=text):
-        getattr(amp.distributed, engine)()
+        amp.distributed.mpi()

@@ -21,9 +21,8 @@ from amp_rewrite.errors import (
     StepError,
 )
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.training.session import device_limits
-from amp_rewrite.training.session.device_limits import on_arm, reason_against
+from amp_rewrite.training.session.device_limits import on_arm
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
@@ -160,23 +159,3 @@ def test_options_of_providers_and_other_targets_stay() -> None:
     given = [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
     assert on_arm(given, None, emulate=False) == given
     assert on_arm(given, "webgpu", emulate=False) == given
-
-
-@pytest.mark.parametrize(
-    ("precision", "device", "capability", "text"),
-    [
-        ("float32", Device(), None, None),
-        ("float16", Device(), None, "float16 on a CPU"),
-        ("bfloat16", Device(), None, "bfloat16 on a CPU"),
-        ("float32", Device("cuda"), 6.1, None),
-        ("float16", Device("cuda"), 6.1, "its compute capability is 6.1"),
-        ("float16", Device("cuda"), 7.0, None),
-        ("float16", Device("cuda"), None, None),
-        ("float16", Device("dml"), None, None),
-    ],
-)
-def test_devices_that_do_not_pay_have_a_reason(
-    precision: str, device: Device, capability: float | None, text: str | None
-) -> None:
-    reason = reason_against(precision, device, capability)
-    assert reason is None if text is None else reason is not None and text in reason

@@ -1,9 +1,8 @@
-"""Checkpoints restore across freezing and unfreezing, and into larger and smaller models."""
+"""Checkpoints restore into larger and smaller models."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +10,6 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.errors import CheckpointError
 from amp_rewrite.optimizers import Adam
 
 RANDOM = np.random.default_rng(8)
@@ -41,12 +39,10 @@ def network(classes: int = 2, *, extra: bool = False, scale: float = 1.0) -> ir.
     return amp.load(proto)
 
 
-def opened(model: ir.Model, *frozen: str, **arguments: Any) -> amp.TrainingSession:
+def opened(model: ir.Model) -> amp.TrainingSession:
     loss = amp.losses.softmax_cross_entropy(model, "y", "t")
-    if frozen:
-        amp.freeze(model, frozen)
     optimizer = amp.LossScaleOptimizer(Adam(0.1), 8)  # a fixed scale has no state
-    return amp.TrainingSession(optimizer.minimize(loss), **arguments)
+    return amp.TrainingSession(optimizer.minimize(loss))
 
 
 @pytest.fixture
@@ -57,56 +53,6 @@ def trained(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
             session.run({"x": X, "t": T})
         session.save(tmp_path / "all.safetensors", {"epoch": 3})
         return tmp_path / "all.safetensors", session.state_dict()
-
-
-FROZEN = ("body", "scale", "shift")
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_what_was_trained_is_restored_where_it_is_frozen(
-    trained: tuple[Path, dict[str, np.ndarray]], precision: str
-) -> None:
-    path, states = trained
-    with opened(network(), *FROZEN, precision=precision, emulate=precision != "float32") as session:
-        before = session.evaluate({"x": X, "t": T}, "y")["y"]
-        with pytest.raises(CheckpointError, match="that the step does not have"):
-            session.restore(path)
-        np.testing.assert_array_equal(session.evaluate({"x": X, "t": T}, "y")["y"], before)
-        assert session.restore(path, strict=False) == {"epoch": 3}
-        found = session.restored
-        assert found is not None
-        assert set(found.taken) >= {*FROZEN, "head", "head/Adam", "mean", "var", "global_step"}
-        assert set(found.left) == {f"{n}/Adam{i}" for n in FROZEN for i in ("", "_1")}
-        assert found.left["body/Adam"] == "the step has no such state"
-        assert found.kept == ()
-        n = X @ states["body"] - states["mean"]
-        n = n / np.sqrt(states["var"] + 1e-5) * states["scale"] + states["shift"]
-        y = session.evaluate({"x": X, "t": T}, "y")["y"]
-        tolerance = 1e-5 if precision == "float32" else 1e-2
-        np.testing.assert_allclose(y, n @ states["head"], rtol=tolerance, atol=tolerance)
-
-
-def test_a_checkpoint_of_a_frozen_step_holds_what_was_restored_into_it(
-    trained: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
-) -> None:
-    path, states = trained
-    with opened(network(), *FROZEN) as session:
-        session.restore(path, strict=False)
-        session.run({"x": X, "t": T})
-        session.save(tmp_path / "head.safetensors")
-        head = session.state_dict()["head"]
-        exported = session.export().graph.initializers
-        np.testing.assert_array_equal(exported["body"].const_value.numpy(), states["body"])
-    with opened(network()) as session:
-        session.restore(tmp_path / "head.safetensors", strict=False)
-        now, found = session.state_dict(), session.restored
-    assert found is not None
-    assert set(found.kept) == {f"{n}/Adam{i}" for n in FROZEN for i in ("", "_1")}
-    for name in (*FROZEN, "mean", "var"):
-        np.testing.assert_array_equal(now[name], states[name])
-    np.testing.assert_array_equal(now["head"], head)
-    with opened(network(), *FROZEN) as session:  # the same step again: nothing is left or kept
-        session.restore(tmp_path / "head.safetensors")
 
 
 def test_a_larger_model_takes_what_it_has(trained: tuple[Path, dict[str, np.ndarray]]) -> None:
@@ -136,11 +82,3 @@ def test_a_state_dict_says_what_was_taken() -> None:
         found = session.load_state_dict({"head": np.ones((4, 2), np.float32)}, strict=False)
         assert found.taken == ("head",)
         np.testing.assert_array_equal(session.state_dict()["head"], 1)
-
-
-def test_frozen_weights_that_the_precision_cannot_hold_are_refused() -> None:
-    arguments: dict[str, Any] = {"precision": "float16", "emulate": True}
-    with opened(network(), *FROZEN, **arguments) as session:
-        with pytest.raises(CheckpointError, match=r"frozen 'body' is stored in a type"):
-            session.load_state_dict({"body": np.full((3, 4), 1e6, np.float32)}, strict=False)
-        assert session.restored is None

@@ -33,9 +33,9 @@ KINDS: tuple[Any, ...] = (
 )
 FREE = {
     *("class_name", "backoff_factor", "ceiling", "hysteresis", "increment_period"),
-    *("initial_loss_scale", "multiplier", "module", "consecutive_hysteresis"),
+    *("initial_loss_scale", "multiplier", "consecutive_hysteresis"),
 }
-"""Keys inside a loss scale, and a word of an adapter, that nothing computes with."""
+"""Keys inside a loss scale that nothing computes with."""
 
 
 @cache
@@ -43,8 +43,6 @@ def step() -> bytes:
     """Return a step with everything that a description can have."""
     model = amp.load(onnx.parser.parse_model(MODEL))
     loss = amp.losses.mean_squared_error(model, "y", "t")
-    amp.lora(model, "w", rank=2)
-    amp.unfreeze(model, "table")
     optimizer = optimizers.WeightAverage(optimizers.GradientDescent(0.1))
     scaled = amp.LossScaleOptimizer(optimizer, "dynamic")
     built = amp.build_step(scaled.minimize(loss, accumulate=2), targets={"logits": "y"})
@@ -72,7 +70,6 @@ def use(proto: onnx.ModelProto) -> None:
         for act in (
             lambda: [session.run(BATCH) for _ in range(2)],
             lambda: session.evaluate(BATCH, averaged=True),
-            lambda: session.gradients(BATCH),
             lambda: session.export(averaged=True),
         ):
             with suppress(FetchError, OptionError, StepError):
@@ -140,7 +137,7 @@ def test_every_key_of_every_other_kind_is_refused_when_it_is_read_or_does_no_har
         use(proto)
 
 
-READ = {"averages", "gradients", "gradient_rows", "boundary"}
+READ = {"averages", "gradients", "boundary"}
 """Keys that may be missing, and are read after a step."""
 
 
@@ -161,10 +158,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: c["averages"].update(table="global_step"),
         r"averages\.table; found 'global_step'; expected a state of the shape \[5, 4\]",
     ),
-    "rows of what has no gradient": (
-        lambda c: c["gradient_rows"].update(t="i"),
-        r"gradient_rows; found 't'; expected the name of a variable that has a gradient",
-    ),
     "a gradient that is not computed": (
         lambda c: c["gradients"].update(table="no"),
         r"gradients\.table; found 'no'; expected the name of a value",
@@ -181,15 +174,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: c["states"][0].update(output="loss"),
         r"states\[0\]\.output; found 'loss', .*; expected float \[5, 4\]",
     ),
-    "an adapter's state": (
-        lambda c: c["adapters"][0].update(a="x"),
-        r"adapters\[0\]\.a; found 'x'; expected the name of a state",
-    ),
-    "an adapter the other way round": (
-        lambda c: c["adapters"][0].update(output_first=True),
-        r"adapters\[0\]; found .* \[4, 2\], \[2, 3\] and \[4, 3\]; expected .* and \(out, in\)",
-    ),
-    "an adapter of another rank": (lambda c: c["adapters"][0].update(rank=3), r"\(in, 3\)"),
     "a state of another type": (
         lambda c: c["states"][0].update(dtype="double"),
         r"states\[0\]\.name; found '.*', tensor\(float\) .*; expected double \[",
@@ -206,10 +190,3 @@ def test_the_error_names_the_key_what_was_found_and_what_was_expected(case: str)
     change, message = CHANGES[case]
     with pytest.raises(StepError, match=message):
         read_step(described(change))
-
-
-def test_rows_that_are_numbers_of_something_else_are_refused_when_they_are_read() -> None:
-    proto = described(lambda c: c["gradient_rows"].update(table="y"))
-    message = "table: the step names other values than a gradient"
-    with TrainingSession(proto) as session, pytest.raises(StepError, match=message):
-        session.gradients(BATCH)
