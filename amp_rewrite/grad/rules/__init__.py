@@ -9,7 +9,6 @@ from typing import TypeVar
 from amp_rewrite.grad.rule import Rule
 from amp_rewrite.grad.rules import (
     arithmetic,
-    attention,
     contributed,
     convolution,
     gathering,
@@ -46,7 +45,6 @@ def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
 
 FORMULAS: Formulas = merge(
     (
-        attention.FORMULAS,
         contributed.FORMULAS,
         gathering.FORMULAS,
         stored_integers.FORMULAS,

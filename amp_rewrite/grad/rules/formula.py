@@ -35,12 +35,6 @@ def shape_of(b: Builder, *lengths: ir.Value | int) -> ir.Value:
     return b.concat([b.constant([n]) if isinstance(n, int) else n for n in lengths], 0)
 
 
-def parted(b: Builder, length: ir.Value, parts: int) -> ir.Value:
-    """Return a length, 1-D int64, divided by a number."""
-    known = b.ints(length)
-    return b.div(length, parts) if known is None else b.constant([n // parts for n in known])
-
-
 def count(b: Builder, length: ir.Value) -> ir.Value:
     """Return 0, 1, .. below a length: 1-D int64 of one element."""
     return b.range(0, b.reshape(length, []))

@@ -142,84 +142,6 @@ STORED = [
         ]
     ),
 ]
-HEADS = {"num_heads": 2}
-PLACES = Fed(np.array([[0, 1, 2]]))
-CACHE, ANGLES = [(8, 2), (8, 2)], [(8, 8), (8, 8)]
-ATTENDED = [
-    fused("Attention", [(2, 3, 6), (6, 24), (24,)], HEADS),
-    fused("Attention", [(2, 3, 6), (6, 24), (24,), Fed(np.array([2, 3], np.int32))], HEADS),
-    fused(
-        "Attention",
-        [(2, 3, 6), (6, 24), (24,), Fed(np.array([2, 3, 0, 3, 6, 0, 2, 5], np.int32))],
-        HEADS,
-    ),
-    fused(
-        "Attention",
-        [(2, 3, 6), (6, 24), (24,), Fed(np.array([[1, 1, 0], [1, 0, 1]], np.int32))],
-        HEADS,
-    ),
-    fused(
-        "Attention",
-        [(2, 3, 6), (6, 24), (24,), ints(2, 3, 3, below=2, dtype=np.int32), None, (1, 2, 3, 3)],
-        HEADS | {"scale": 0.4},
-    ),
-    fused(
-        "Attention",
-        [(1, 3, 6), (6, 24), (24,), None, (2, 1, 2, 2, 4)],
-        HEADS | {"unidirectional": 1},
-        outputs=2,
-    ),
-    fused("Attention", [(1, 3, 6), (6, 20), (20,)], HEADS | {"qkv_hidden_sizes": [8, 8, 4]}),
-    fused("MultiHeadAttention", [(2, 3, 8), (2, 5, 8), (2, 5, 8)], HEADS),
-    fused("MultiHeadAttention", [(2, 3, 8), (2, 5, 8), (2, 5, 4), (20,)], HEADS),
-    fused("MultiHeadAttention", [(2, 3, 8), (2, 2, 5, 4), (2, 2, 5, 4)], HEADS),
-    fused(
-        "MultiHeadAttention",
-        [
-            (2, 3, 8),
-            (2, 3, 8),
-            (2, 3, 8),
-            None,
-            ints(2, 5, below=2, dtype=np.int32),
-            (1, 2, 3, 5),
-            (2, 2, 2, 4),
-            (2, 2, 2, 4),
-        ],
-        HEADS | {"unidirectional": 1},
-        outputs=3,
-    ),
-    *(
-        fused(
-            "GroupQueryAttention",
-            [
-                q,
-                k,
-                k,
-                past,
-                past,
-                Fed(np.array(lengths, np.int32) - 1),
-                Constant(np.array(max(lengths), np.int32)),
-                *more,
-            ],
-            {"num_heads": 4, "kv_num_heads": 2, **attributes},
-            outputs=3,
-            differentiable=None if len(lengths) == 1 else 1,
-        )
-        for q, k, past, lengths, more, attributes in [
-            ((1, 3, 32), (1, 3, 16), None, [3], [], {}),
-            ((1, 3, 64), None, None, [3], [], {"softcap": 2.0}),
-            ((1, 1, 64), (1, 1, 32), (1, 2, 4, 16), [5], ANGLES, {"do_rotary": 1}),
-            ((1, 3, 64), (1, 3, 32), None, [3], ANGLES, {"do_rotary": 1, "rotary_interleaved": 1}),
-            ((1, 3, 32), (1, 3, 16), None, [3], [], {"local_window_size": 2, "scale": 0.3}),
-            ((1, 3, 64), (1, 3, 32), None, [3], [*ANGLES, PLACES], {"do_rotary": 1}),
-            ((1, 3, 32), (1, 3, 16), None, [3], [None, None, None, (1, 4, 3, 3)], {}),
-            ((2, 1, 64), (2, 1, 32), (2, 2, 4, 16), [5, 3], ANGLES, {"do_rotary": 1}),
-        ]
-    ),
-    fused("RotaryEmbedding", [(2, 3, 8), ints(2, 3, below=8), *CACHE], HEADS),
-    fused("RotaryEmbedding", [(2, 2, 3, 4), Fed(np.array([2])), *CACHE], {"interleaved": 1}),
-    fused("RotaryEmbedding", [(2, 3, 8), ints(2, 3, below=8), *CACHE], {}),
-]
 REGIONS = [[0.33, 1.21, 5.13, 6.41], [2.23, 0.17, 6.71, 3.37], [-3.13, 2.3, 9.77, 12.83]]
 IMAGE, MIXED = (2, 3, 8, 9), Constant([1, 0, 1])
 SAMPLED = [
@@ -237,7 +159,7 @@ SAMPLED = [
         ]
     ),
 ]
-ROWS = [*SAMPLED, *ACTIVATIONS, *PRODUCTS, *NORMALIZED, *STORED, *ATTENDED]
+ROWS = [*SAMPLED, *ACTIVATIONS, *PRODUCTS, *NORMALIZED, *STORED]
 
 
 def spelled(row: Row, dtype: ir.DataType) -> tuple[ir.Model, list[str]]:

@@ -1,4 +1,4 @@
-"""GridSample, DeformConv and RoiAlign: what is read between the elements of an image."""
+"""GridSample and RoiAlign: what is read between the elements of an image."""
 
 from __future__ import annotations
 
@@ -62,40 +62,6 @@ SAMPLED = [
 ]
 
 
-def offsets(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Offsets that leave no place at an element."""
-    return np.round(rng.uniform(-1.5, 1.5, shape), 1) + 0.03
-
-
-DEFORMED = [
-    Row(
-        "DeformConv",
-        ((1, 2, 4, 5), (3, 2, 2, 2), (1, 8, 3, 4)),
-        {"kernel_shape": [2, 2]},
-        19,
-        (normal, normal, offsets),
-    ),
-    Row(
-        "DeformConv",
-        ((2, 4, 5, 4), (6, 2, 3, 2), (2, 24, 4, 3), (6,), (2, 12, 4, 3)),
-        {
-            "group": 2,
-            "offset_group": 2,
-            "pads": [1, 0, 0, 2],
-            "strides": [1, 2],
-            "kernel_shape": [3, 2],
-        },
-        22,
-        (normal, normal, offsets, normal, normal),
-    ),
-    Row(
-        "DeformConv",
-        ((1, 1, 6, 6), (1, 1, 2, 2), (1, 8, 4, 2), None, (1, 4, 4, 2)),
-        {"dilations": [2, 3], "strides": [1, 2], "kernel_shape": [2, 2], "pads": [0, 1, 0, 0]},
-        22,
-        (normal, normal, offsets, normal, normal),
-    ),
-]
 FIRST, MIXED = Fed(np.array([0, 0])), Constant(np.array([1, 0, 1]))
 ALIGNED = [
     *(
@@ -117,7 +83,7 @@ ALIGNED = [
     Row("RoiAlign", ((1, 2, 8, 9), (2, 4), FIRST), {"output_height": 2}, 16, (normal, regions)),
     Row("RoiAlign", ((1, 2, 8, 9), (0, 4), Fed([])), {"output_width": 2}, 16, (normal, regions)),
 ]
-ROWS = [*SAMPLED, *DEFORMED, *ALIGNED]
+ROWS = [*SAMPLED, *ALIGNED]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
