@@ -17,9 +17,9 @@ from amp_rewrite.grad.builder.annotate import annotate
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import copied, input_of, is_vague
 from amp_rewrite.grad.oldest_opset import INITIALIZERS_ALONE, OLDEST
-from amp_rewrite.grad.recurrent import function as recurrent
-from amp_rewrite.grad.recurrent.description import OPERATORS as RECURRENT
 from amp_rewrite.grad.rules import DIFFERENTIABLE, FORMULAS
+from amp_rewrite.grad.rules.recurrent import RULES as RECURRENT
+from amp_rewrite.grad.rules.recurrent import spell_recurrent
 from amp_rewrite.grad.scan_as_loop import scans_as_loops
 from amp_rewrite.grad.settled_shapes import settle_ceil_mode, settle_loop_shapes
 from amp_rewrite.graph import elements
@@ -60,7 +60,8 @@ def prepare(model: ir.Model) -> None:
     while _expand(model):
         _inline(model)
         _record(model)
-    model.graph.opset_imports.pop(recurrent.DOMAIN, None)  # no call of it is left
+    if spell_recurrent(model):
+        _record(model)
     if scans_as_loops(model):
         _record(model)
     model.meta[PREPARED_KEY] = True
@@ -161,7 +162,7 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
-        if key in DIFFERENTIABLE and key not in RECURRENT:
+        if key in DIFFERENTIABLE:
             continue
         if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function
@@ -170,10 +171,6 @@ def _expand(model: ir.Model) -> bool:
             continue
         model.functions[function.identifier()] = function
         node.overload = function.overload
-        if function.domain == recurrent.DOMAIN:
-            node.domain = function.domain
-            node.attributes.clear()  # the function is made for them
-            model.graph.opset_imports[function.domain] = 1
         changed = True
     return changed
 
@@ -182,8 +179,6 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function that defines a node's operator, under an overload of its own."""
     opset = model.graph.opset_imports.get("", OLDEST)
     overload = f"{node.name or node.op_type}/{len(model.functions)}"
-    if node.op_type in RECURRENT:
-        return recurrent.body(node, opset, overload)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from amp_rewrite.grad.builder.known import (
     rank,
     shaped_like,
     symbolic_dims,
+    take_place,
     type_of,
 )
 from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
@@ -159,6 +160,32 @@ class NodeBuilder:
     def free_name(self, stem: str) -> str:
         """Return an unused name, `stem` itself unless it is taken; take it."""
         return self._names.take(stem, first=0)
+
+    def value(
+        self, stem: str, dtype: ir.DataType, shape: Sequence[int | ir.SymbolicDim | None] = ()
+    ) -> ir.Value:
+        """Return a value of a name of its own, an input for a graph."""
+        return ir.Value(
+            name=self.free_name(stem), type=ir.TensorType(dtype), shape=ir.Shape(shape)
+        )
+
+    def replace(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
+        """Move the nodes of this builder's graph to the place of a node, whose outputs they make.
+
+        They get its metadata; what makes an output that the node lacks is removed.
+        """
+        pairs = list(zip(outputs, node.outputs, strict=False))
+        self.remove_unused([new for new, old in pairs if old.name or old.uses()], (0, 0))
+        for added in self.graph.all_nodes():
+            if added.metadata_props.pop(PART_KEY, None):  # one of this builder's
+                added.metadata_props.update(node.metadata_props)
+        graph, nodes = node.graph, list(self.graph)
+        assert graph is not None, "the node was found in a graph"
+        self.graph.remove(nodes)
+        graph.insert_before(node, nodes)
+        for new, old in pairs:
+            take_place(new, old)
+        graph.remove(node, safe=True)
 
     def child(self, graph: ir.Graph) -> Self:
         """Return a builder for a graph inside this one; it shares names and constants."""
