@@ -165,9 +165,7 @@ class NodeBuilder:
         self, stem: str, dtype: ir.DataType, shape: Sequence[int | ir.SymbolicDim | None] = ()
     ) -> ir.Value:
         """Return a value of a name of its own, an input for a graph."""
-        return ir.Value(
-            name=self.free_name(stem), type=ir.TensorType(dtype), shape=ir.Shape(shape)
-        )
+        return ir.Value(name=self.free_name(stem), type=ir.TensorType(dtype), shape=ir.Shape(shape))
 
     def replace(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
         """Move the nodes of this builder's graph to the place of a node, whose outputs they make.

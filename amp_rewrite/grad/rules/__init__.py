@@ -46,7 +46,6 @@ def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
 FORMULAS: Formulas = merge(
     (
         contributed.FORMULAS,
-        gathering.FORMULAS,
         stored_integers.FORMULAS,
         sampling.FORMULAS,
         spectra.FORMULAS,

@@ -123,12 +123,8 @@ class _Description:
         if given is not None:
             self.hidden = given.as_int()
         self.clip = attributes.get_float("clip", 0.0)  # the largest magnitude that is activated
-        names = attributes.get_strings(
-            "activations", _ACTIVATIONS[self.op] * len(self.backwards)
-        )
-        left = [
-            iter(attributes.get_floats(f"activation_{part}", ())) for part in ("alpha", "beta")
-        ]
+        names = attributes.get_strings("activations", _ACTIVATIONS[self.op] * len(self.backwards))
+        left = [iter(attributes.get_floats(f"activation_{part}", ())) for part in ("alpha", "beta")]
         self.activations = [_Activation(name, tuple(_parameters(name, left))) for name in names]
 
     def obstacle(self) -> str | None:

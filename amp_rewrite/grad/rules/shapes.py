@@ -7,7 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.arithmetic import Received, extra_output, known, operands
 from amp_rewrite.graph.names import place
 
 
@@ -91,7 +91,8 @@ def dropout(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     scale = _dropout_scale(b, g, ratio)
     if mode is None and training is not None:
         scale = b.where(training, scale, b.operand(1, g))
-    return [b.where(_mask(node, b), b.mul(g, scale), 0)]
+    mask = extra_output(b, node, 1, ir.DataType.BOOL, b.symbolic_dims(node.outputs[0]))
+    return [b.where(mask, b.mul(g, scale), 0)]
 
 
 def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
@@ -102,17 +103,6 @@ def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
     left = 0.5 if rate is None else 1 - float(rate.reshape(-1)[0])
     # With r = 1 nothing is kept, so that the scale does not matter.
     return b.constant(1 / left if left else 0.0, b.type_of(g))
-
-
-def _mask(node: ir.Node, b: Builder) -> ir.Value:
-    if len(node.outputs) < 2:
-        node.resize_outputs(2)
-    mask = node.outputs[1]
-    if not mask.name:
-        mask.name = b.free_name(f"{node.outputs[0].name}:mask")
-    mask.type = ir.TensorType(ir.DataType.BOOL)
-    mask.shape = node.outputs[0].shape
-    return mask
 
 
 def depth_to_space(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -198,15 +198,6 @@ INDEXING = [
     Row("Unique", ((2, 4),), opset=16, generate=spread, differentiable=1),
     Row("Unique", ((3, 2),), {"axis": 0, "sorted": 0}, generate=spread, differentiable=1),
     Row("Unique", ((2, 3),), {"axis": -1}, generate=spread, outputs=4, differentiable=1),
-    *(
-        Row("TensorScatter", inputs, attributes, opset=24, kernel=False)
-        for inputs, attributes in [
-            (((2, 3, 5, 4), (2, 3, 2, 4), Fed([0, 3])), {}),
-            (((2, 5, 4), (2, 3, 4), Constant([4, 1])), {"mode": "circular"}),
-            (((2, 3, 6), (2, 3, 2), Fed([1, 4])), {"axis": 2}),
-            (((2, 5, 4), (2, 3, 4)), {"axis": 1}),
-        ]
-    ),
     *over(BOTH, "TopK", ((3, 4), Constant([2])), outputs=2, generate=spread),
     Row("TopK", ((3, 4), Fed([2])), {"axis": 0, "largest": 0}, outputs=2, generate=spread),
 ]
