@@ -41,7 +41,7 @@ INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
 
 _TARGET = 17
-"""What older models are converted to: 18 moves the axes of every reduction."""
+"""The opset that older models are converted to; 18 moves the axes of every reduction."""
 
 
 def prepare(model: ir.Model) -> None:

@@ -14,10 +14,7 @@ _INT64_MIN = int(np.iinfo(np.int64).min)
 def scans_as_loops(model: ir.Model) -> bool:
     """Put a Loop in the place of every Scan, in place; return whether there was one.
 
-    A Scan along an axis that is not the first, of something whose rank is not known, stays.
-
-    Args:
-        model: Of an opset from 9 on, in which Scan has no batch; with recorded types.
+    A Scan along an axis that is not the first, of a value of unknown rank, stays.
     """
     nodes = [node for node in model.graph.all_nodes() if node.op_type == "Scan" and not node.domain]
     scans = [scan for scan in map(_Scan, nodes) if scan.knows_axes()]
@@ -45,7 +42,7 @@ class _Scan:
         return list(self._node.attributes.get_ints(name, [0] * count))
 
     def knows_axes(self) -> bool:
-        """Return whether the axes can be brought to the front, and back to their places."""
+        """Return whether the ranks are known that moving the axes takes."""
         wholes = zip(self._node.inputs[self._states :], self._input_axes, strict=True)
         parts = zip(self._body.outputs[self._states :], self._output_axes, strict=True)
         pairs = [*wholes, *parts]
@@ -110,7 +107,7 @@ def _to_front(b: Builder, whole: ir.Value, axis: int) -> ir.Value:
 
 
 def _to_place(b: Builder, whole: ir.Value, axis: int, turned: int) -> ir.Value:
-    """Return `whole`, turned around if it is to be, with its first axis at another place."""
+    """Return `whole`, reversed if `turned`, with its first axis at another place."""
     if turned:
         whole = b.shaped_like(b.slice(whole, [-1], [_INT64_MIN], [0], [-1]), whole)
     if axis == 0:

@@ -53,7 +53,7 @@ def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         group=group,
     )
     if any(p for p in node.attributes.get_ints("output_padding", ())) or window.ceil:
-        # What was added behind y may be enough for one more position of the window.
+        # The padding after y may be enough for one more position of the window.
         rank = len(window.strides)
         by_x = b.slice(by_x, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
     by_w = weight_gradient(b, g, x, w, window, group)

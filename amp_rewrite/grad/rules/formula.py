@@ -1,4 +1,4 @@
-"""Formulas of operators that other operators spell, whose gradient is that of the spelling."""
+"""Formulas: an operator as other operators, through which its gradient is computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.names import place
 
 Outputs: TypeAlias = Sequence[ir.Value | None]
-"""The outputs of a node; None is one without a gradient, of whose shape nothing is told either."""
+"""The outputs of a node; None is one without a gradient, whose shape is not inferred either."""
 Formula: TypeAlias = Callable[[ir.Node, Builder], Outputs]
 """(node, builder) -> the outputs of the node, computed by operators that have rules.
 
@@ -41,5 +41,5 @@ def count(b: Builder, length: ir.Value) -> ir.Value:
 
 
 def refuse(node: ir.Node, what: str, found: object = None) -> GradientError:
-    """Return the error of a use of an operator that its formula does not spell."""
+    """Return the error of a use of an operator that its formula does not cover."""
     return GradientError(f"{what} has no gradient rule", where=place(node), found=found)

@@ -156,7 +156,7 @@ def _positions(b: Builder, x: ir.Value, axis: int) -> ir.Value:
 
 
 def _terms(node: ir.Node, b: Builder, inputs: Sequence[ir.Value]) -> tuple[list[str], str]:
-    """Return the terms with an output and letters for what an ellipsis stands for."""
+    """Return the terms and the output, with letters in place of an ellipsis."""
     equation = "".join(node.attributes["equation"].as_string().split())
     left, arrow, output = equation.partition("->")
     terms = left.split(",")

@@ -30,7 +30,7 @@ _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
     ),
 }
 """Mode -> which elements beside the one before a place are read, and their weights: polynomials of
-how far the place is behind that, the highest power first."""
+the distance from that to the place, the highest power first."""
 _TAPS["bilinear"], _TAPS["bicubic"] = _TAPS["linear"], _TAPS["cubic"]
 
 
@@ -56,7 +56,7 @@ def _read(b: Builder, x: ir.Value, places: Sequence[ir.Value], mode: str, paddin
     """Return x at places, (N, *positions) along each axis: (N, *positions, C).
 
     Outside of x is 0 for the padding "zeros", the nearest element for "border", and x reflected at
-    its last elements for "aligned", half an element behind them for "half".
+    its last elements for "aligned", half an element after them for "half".
     """
     offsets, weights = _TAPS[mode]
     r = len(places)
@@ -65,12 +65,12 @@ def _read(b: Builder, x: ir.Value, places: Sequence[ir.Value], mode: str, paddin
     for axis, coordinate in enumerate(places):
         length = b.dim(x, 2 + axis)
         first = b.op("Round" if mode == "nearest" else "Floor", coordinate)
-        behind = b.unsqueeze(b.sub(coordinate, first), [rank])
+        rest = b.unsqueeze(b.sub(coordinate, first), [rank])
         at = b.add(b.cast(b.unsqueeze(first, [rank]), ir.DataType.INT64), b.constant(offsets))
         rows = np.array(weights, b.type_of(x).numpy()).reshape(len(weights), *[1] * rank, -1)
         weight = b.constant(rows[0])
         for row in rows[1:]:
-            weight = b.add(b.mul(weight, behind), b.constant(row))
+            weight = b.add(b.mul(weight, rest), b.constant(row))
         last = b.sub(length, 1)
         if padding == "zeros":
             inside = b.logical_and(b.greater_or_equal(at, 0), b.less_or_equal(at, last))
@@ -136,13 +136,8 @@ def _bins(
 ) -> ir.Value:
     """Return the mean weight of each element in each bin: (regions, bins, elements).
 
-    Args:
-        b: The builder.
-        start: (regions, 1) where the first bin starts.
-        extent: (regions, 1) of a bin.
-        bins: How many there are.
-        ratio: The places in a bin; 0: as many as it has elements, at least.
-        length: Of the axis: int64, one element.
+    The first bin's start and the extent of a bin are (regions, 1). `ratio` is how many places of a
+    bin are read; 0: as many as it has elements, at least one.
     """
     dtype = b.type_of(start)
     if ratio:

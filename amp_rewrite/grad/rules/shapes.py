@@ -58,7 +58,7 @@ def tile(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def concat(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = the x_i one behind the other: g split into their lengths."""
+    """y = the x_i concatenated: g split into their lengths."""
     g, axis, inputs = known(gs[0]), node.attributes.get_int("axis", 0), operands(node)
     if len(inputs) == 1:
         return [g]
@@ -72,7 +72,7 @@ def concat(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def split(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """Y_i = pieces of x: their gradients one behind the other, zeros where there is none."""
+    """Y_i = pieces of x: their gradients concatenated, zeros where there is none."""
     pieces = [b.zeros_like(y) if g is None else g for y, g in zip(node.outputs, gs, strict=True)]
     joined = b.concat(pieces, node.attributes.get_int("axis", 0))
     return [b.shaped_like(joined, operands(node)[0])]
@@ -112,7 +112,7 @@ def depth_to_space(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     folded = b.op("SpaceToDepth", g, blocksize=size)
     if node.attributes.get_string("mode", "DCR") == "DCR":
         return [folded]
-    # SpaceToDepth puts the block's position before the channel, mode CRD behind it.
+    # SpaceToDepth puts the block's position before the channel, mode CRD after it.
     channels = b.dim(g, 1)
     apart = b.concat([b.constant([0, size * size]), channels, b.constant([-1])], 0)
     swapped = b.transpose(b.reshape(folded, apart), [0, 2, 1, 3])

@@ -76,7 +76,7 @@ def _scattered(
 def _static_pads(
     b: Builder, x: ir.Value, starts: ir.Value, ends: ir.Value, axes: ir.Value | None
 ) -> list[int]:
-    """Return how much zeros go before and behind each axis; empty if it is not known now."""
+    """Return how many zeros go before and after each axis; empty if it is not known now."""
     dims, first, last = b.dims(x), b.ints(starts), b.ints(ends)
     if dims is None or first is None or last is None:
         return []
@@ -131,7 +131,7 @@ def _negated(b: Builder, pads: ir.Value) -> ir.Value:
 
 
 def _pads(node: ir.Node, b: Builder, x: ir.Value) -> ir.Value:
-    """Return the amounts before and behind every axis, those not padded included."""
+    """Return the amounts before and after every axis, those not padded included."""
     pads = b.cast(operands(node)[1], ir.DataType.INT64)
     axes = node.inputs[3] if len(node.inputs) > 3 else None
     if axes is None:

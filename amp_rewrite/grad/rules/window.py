@@ -23,7 +23,7 @@ class Window:
     strides: Lengths
     dilations: Lengths
     begin: Lengths  # padding in front
-    end: Lengths  # padding behind
+    end: Lengths  # padding after
     ceil: bool = False  # whether a last window may reach beyond the padding
 
     @property
@@ -44,7 +44,7 @@ class Window:
 
 
 def spatial(b: Builder, x: ir.Value) -> tuple[int | None, ...]:
-    """Return the lengths of the axes behind the first two."""
+    """Return the lengths of the axes after the first two."""
     dims = b.dims(x)
     if dims is None:
         raise GradientError(
@@ -147,7 +147,7 @@ def scatter_windows(
     rank = len(window.strides)
     if not window.ceil and all(s == 1 for s in window.strides):
         return b.shaped_like(b.op("ConvTranspose", g, w, **moved, pads=window.pads), x)
-    # The last position may end before the end of x, or behind it, by a number known at run time.
+    # The last position may end before or after the end of x, by a number known at run time.
     y = b.op("ConvTranspose", g, w, **moved, pads=[*window.begin, *[0] * rank])
     y = b.slice(y, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
     missing = b.sub(tail(b, x), tail(b, y))
