@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import targets
+from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.kernels.kernel_table import table_of
+from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.kernels.rounding_table import RoundingTable
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
-from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.joined_biases import drop_unused, join_biases
@@ -30,7 +31,7 @@ from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.ort.providers import check_form
-from amp_rewrite.runtimes.session import Provider, RanNode, name_and_options
+from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
 
@@ -65,15 +66,15 @@ class Evaluator:
 
         Args:
             model: A path, an onnx_ir model or a ModelProto; not modified.
-            emulate: Round every float16 and bfloat16 value; otherwise the providers compute
-                whatever they do for these types (the CPU provider: mostly float32).
+            emulate: Round every 16-bit value; otherwise providers compute these types as they do
+                (the CPU provider mostly in float32).
             outputs: Names of values of the main graph to return, None for the graph's outputs.
-            accumulate_low: See `emulate_model`.
+            accumulate_low: Operator types whose sums are accumulated in their 16-bit type.
             providers: Execution providers, the preferred one first.
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
             profile: Time the nodes until `ran_nodes` is asked for them.
-            rounding: What the emulated runtime rounds once; None rounds behind every node.
+            rounding: What the emulated runtime rounds once; None rounds after every node.
 
         Raises:
             AmpError: The model is not valid, the engine cannot load it or is not installed, or
@@ -85,8 +86,6 @@ class Evaluator:
         if not isinstance(rounding, RoundingTable | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError("rounding must be a table of what a runtime rounds once")
         typed = TypedModel.own(model)
-        if name_and_options(providers[0])[0] == CPU:
-            typed = _with_cpu_bodies(typed)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
@@ -119,8 +118,7 @@ class Evaluator:
 
         Args:
             feeds: Input name -> array (a list of arrays for a sequence), of the model's types.
-            outputs: Which of `self.outputs` to return, None for all. Those that are left out are
-                not copied out of the runtime.
+            outputs: Which of `self.outputs` to return, None for all.
 
         Raises:
             OptionError: A feed is missing, unknown, or of the wrong type or shape.
@@ -153,15 +151,14 @@ def evaluate(
     outputs: Iterable[str] | None = None,
     accumulate_low: Collection[str] | Sums = (),
 ) -> dict[str, Any]:
-    """Run a model on a CPU, rounding as the low-precision hardware would.
+    """Run a model on a CPU, rounding as 16-bit hardware would.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; not modified.
         feeds: Input name -> array, of the model's types.
-        emulate: False runs the model as ONNX Runtime's CPU provider does: mostly in float32,
-            whatever the model says.
+        emulate: False computes as ONNX Runtime's CPU provider does, mostly in float32.
         outputs: Names of values of the main graph to return, None for the graph's outputs.
-        accumulate_low: See `emulate_model`.
+        accumulate_low: Operator types whose sums are accumulated in their 16-bit type.
 
     Returns:
         Value name -> array, in the type that the model gives the value (bfloat16 from ml_dtypes).
@@ -180,27 +177,6 @@ def evaluate(
     return evaluator.run(feeds)
 
 
-def _with_cpu_bodies(typed: TypedModel) -> TypedModel:
-    """Return a model with functions in place of operators that ONNX Runtime's CPU has not.
-
-    It would refuse the model: com.microsoft::PackedMultiHeadAttention, say, has a kernel on CUDA
-    alone. The model itself is changed.
-    """
-    model, cpu = typed.model, targets.of_provider(CPU)
-    table = None if cpu is None else table_of(cpu)
-    if not model.functions or table is None:
-        return typed
-
-    def lacks_kernel(function: ir.Function) -> bool:
-        opset = model.graph.opset_imports.get(function.domain, 1)
-        return not table.matching(function.domain, function.name, opset)
-
-    if not any(lacks_kernel(function) for function in model.functions.values()):
-        return typed
-    inline(model, lacks_kernel)
-    return TypedModel(model, spare=typed.spare)
-
-
 def _narrowed(spec: FeedSpec, value: Any) -> Any:
     """Return an array in the type of its input, of which it holds numbers."""
     is_array = isinstance(value, np.ndarray) and spec.dtype is not None
@@ -208,10 +184,9 @@ def _narrowed(spec: FeedSpec, value: Any) -> Any:
 
 
 def widen_boundary(model: ir.Model, types: Types) -> None:
-    """Give a low-precision model float32 inputs and outputs: the runtime has no numpy bfloat16.
+    """Give a 16-bit model float32 inputs and outputs, in place: numpy has no bfloat16.
 
-    The casts are inside the main graph, which is modified. A fed number that the low type has, and
-    any result, are the same numbers in float32.
+    The casts are inside the main graph; no number changes by them.
     """
     low = low_values(types)
     if low.keys().isdisjoint((*model.graph.inputs, *model.graph.outputs)):
@@ -219,10 +194,87 @@ def widen_boundary(model: ir.Model, types: Types) -> None:
     insert = Inserter(model)
     for index, value in enumerate(list(model.graph.outputs)):
         if value in low:
-            wide = insert.narrow_output(value, types[value], FLOAT32)
-            model.graph.outputs[index] = wide
+            model.graph.outputs[index] = insert.retype_output(value, types[value], FLOAT32)
     for value in model.graph.inputs:
         constant = value.is_initializer()
         if value in low and not (constant and model.ir_version < FIRST_IR_WITH_OVERRIDES):
             insert.convert_input(value, types[value], low[value])
             set_element(value, FLOAT32)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One value to return: its name, the graph output that holds it, its type ("" if unknown)."""
+
+    name: str
+    output: str
+    type: str
+
+
+def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -> list[Fetch]:
+    """Make values of the main graph, None those that are, its only outputs; the model is modified.
+
+    Raises:
+        OptionError: A name is not that of a value of the main graph.
+    """
+    graph = model.graph
+    if names is None:
+        wanted = list(graph.outputs)
+    else:
+        values = _values(graph)
+        listed = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if not listed:
+            raise OptionError("outputs must be a list of names", found=repr(names))
+        wanted = [_find(values, name) for name in names]
+    wanted = list(dict.fromkeys(wanted))
+    free = AddedNames.of(model.graph)
+    graph.outputs[:] = []
+    fetches: list[Fetch] = []
+    for value in wanted:
+        output = value if value.producer() is not None else _copy(graph, value, free)
+        graph.outputs.append(output)
+        fetches.append(Fetch(value.name or "", output.name or "", types.get(value, "")))
+        if output is not value and value in types:
+            types[output] = types[value]
+        if output.type is None and output in types:
+            output.type = elements.to_ir(types[output])
+    return fetches
+
+
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    values = {v.name: v for v in graph.inputs}
+    values |= {v.name: v for v in graph.initializers.values()}
+    values |= {v.name: v for node in graph for v in node.outputs}
+    return {name: value for name, value in values.items() if name}
+
+
+def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
+    try:
+        return known[name]
+    except (KeyError, TypeError):  # unknown, or nothing that could be a name
+        raise OptionError(
+            "no such value in the main graph",
+            found=repr(name),
+            expected="the name of an input, a weight or a node's output",
+        ) from None
+
+
+def _copy(graph: ir.Graph, value: ir.Value, names: AddedNames) -> ir.Value:
+    """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
+    name = names.cast(value.name or "", dtypes.FLOAT32)
+    output = ir.Value(name=name, type=value.type, shape=value.shape)
+    graph.append(
+        ir.Node("", "Identity", [value], outputs=[output], name=names.part(name, "Identity"))
+    )
+    return output
+
+
+def narrowed(fetch: Fetch, result: Any) -> Any:
+    """Return a result in the type that the model gives it; the numbers are those already."""
+    member = elements.element(fetch.type)
+    dtype = dtypes.LOW.get("" if member is None else dtypes.dtype_name(member))
+    if dtype is None or result is None:
+        return result
+    if isinstance(result, list):
+        return [narrowed(fetch, item) for item in result]
+    return result if result.dtype == dtype.numpy else to_low(result, dtype)

@@ -1,7 +1,4 @@
-"""Operators whose result needs no rounding: it is a value that went in, or is one by its nature.
-
-A rounding pair behind such an operator would change nothing and cost two passes over its output.
-"""
+"""Operators whose result needs no rounding, since it is a value that went in, or a 16-bit one."""
 
 from __future__ import annotations
 

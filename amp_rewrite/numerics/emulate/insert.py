@@ -10,7 +10,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 
 class Inserter:
@@ -88,15 +87,11 @@ class Inserter:
         return cast.outputs[0]
 
     def convert_input(self, value: ir.Value, type_: str, to: DType) -> None:
-        """Let the readers of a graph input, or of an initializer, read it in another type.
-
-        Raises:
-            OptionError: It is an optional, which has no cast.
-        """
+        """Let the readers of a graph input, or of an initializer, read it in another type."""
         uses = tuple(value.uses())
-        nodes, converted = self._convert(value, type_, to, self.names.cast(value.name or "", to))
-        self._redirect(value, uses, converted, keep=self._main)
-        self._after(value, *nodes)
+        cast = self._converted(value, type_, to, self.names.cast(value.name or "", to))
+        self._redirect(value, uses, cast.outputs[0], keep=self._main)
+        self._after(value, cast)
 
     def round_input(self, value: ir.Value, dtype: DType) -> None:
         """Round a graph input that is fed as float32."""
@@ -106,16 +101,12 @@ class Inserter:
         self._redirect(value, uses, back.outputs[0], keep=self._main)
         self._after(value, low, back)
 
-    def narrow_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
-        """Return a float32 value of the main graph in a low type, under the name that it had.
-
-        Raises:
-            OptionError: It is an optional, which has no cast.
-        """
-        nodes, narrowed = self._convert(value, type_, dtype, value.name or "")
+    def retype_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
+        """Return a value of the main graph in another type, under the name that it had."""
+        cast = self._converted(value, type_, dtype, value.name or "")
         value.name = self.names.inner(value.name or "", FLOAT32)
-        self._main.extend(nodes)
-        return narrowed
+        self._main.append(cast)
+        return cast.outputs[0]
 
     def _redirect(
         self,
@@ -135,7 +126,7 @@ class Inserter:
                 self._ends[new].append((graph, index))
 
     def _after(self, value: ir.Value, *nodes: ir.Node) -> None:
-        """Put nodes right behind a value's producer, or at the start of its graph."""
+        """Put nodes right after a value's producer, or at the start of its graph."""
         producer = value.producer()
         if producer is not None:
             producer.append(nodes)
@@ -147,22 +138,19 @@ class Inserter:
         else:
             first.prepend(nodes)
 
-    def _convert(
-        self, value: ir.Value, type_: str, to: DType, name: str
-    ) -> tuple[list[ir.Node], ir.Value]:
+    def _converted(self, value: ir.Value, type_: str, to: DType, name: str) -> ir.Node:
+        """Return a Cast of a tensor to another type.
+
+        Raises:
+            OptionError: It is a sequence or an optional, which have no cast.
+        """
         if type_.startswith("tensor("):
-            node = self.cast(value, to, name)
-            return [node], node.outputs[0]
-        if type_.startswith("seq(tensor("):
-            nodes = NodeCollector(name, self.names)
-            result = cast_sequence(nodes, value, to)
-            result.name = name
-            return nodes.made, result
+            return self.cast(value, to, name)
         raise OptionError(
-            "an optional cannot keep its 16-bit type",
+            "a sequence or an optional cannot keep its 16-bit type",
             where=value.name,
             found=type_,
-            remedy="pass keep_io_types=False, or make it a tensor",
+            remedy="make it a tensor, or emulate its rounding",
         )
 
 
@@ -170,24 +158,3 @@ def _graph(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph), "functions are inlined before"
     return graph
-
-
-def cast_sequence(nodes: NodeCollector, value: ir.Value, to: DType) -> ir.Value:
-    """Add the nodes that cast a sequence of tensors, and return their result.
-
-    A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
-    opset 13): it takes element i of the outer sequence, casts it, and appends it.
-    """
-    body, integer, boolean = nodes.nested("body"), ir.DataType.INT64, ir.DataType.BOOL
-    length = nodes.add("SequenceLength", [value], type_=integer)
-    empty = nodes.add("SequenceEmpty", [], [ir.AttrInt64("dtype", to.ir.value)])
-    index, again = (body.value(n, t, ir.Shape([])) for n, t in (("i", integer), ("again", boolean)))
-    carried = body.value("carried", to.ir)
-    element = body.cast(body.add("SequenceAt", [value, index]), to.ir)
-    longer = body.add("SequenceInsert", [carried, element])
-    ends = [body.add("Identity", [again], type_=boolean), longer]
-    loop = ir.Graph([index, again, carried], ends, nodes=body.made, name=f"{value.name}/body")
-    result = nodes.add("Loop", [length, None, empty], [ir.AttrGraph("body", loop)])
-    for sequence in (empty, carried, longer, result):
-        sequence.type = ir.SequenceType(ir.TensorType(to.ir))
-    return result

@@ -1,4 +1,4 @@
-"""`emulate_model`: a mixed model as a float32 model that rounds where the mixed one does."""
+"""A mixed model as a float32 model that rounds where the mixed one does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
@@ -31,41 +30,6 @@ from amp_rewrite.values.sum_lengths import INNER_SUMS
 _OF_TWO = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
-def emulate_model(
-    model: ir.Model, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
-) -> ir.Model:
-    """Return a float32 model that computes what a mixed model computes, number by number.
-
-    Every value of the mixed model keeps its name; one that was float16 or bfloat16 is float32 and
-    holds only numbers of that type. What is rounded, to nearest with ties to even, overflowing to
-    infinity and keeping subnormals:
-
-    - weights and constants, in the file: they need no work at run time;
-    - graph inputs, and every output of an operator that computes new numbers (see exact.py), by a
-      Cast to the low type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
-      level; it drops only the pairs that lose nothing.
-
-    Inside an operator everything is float32: sums accumulate in float32, as on tensor cores. An
-    operator without a schema, or whose schema does not admit float32, stays low between casts.
-    Recurrent operators (LSTM, GRU, RNN) are one operator: their state is rounded at the end only.
-
-    Args:
-        model: Any mix of float32, float16 and bfloat16; not modified. Model-local functions are
-            inlined in the result.
-        accumulate_low: Operator types whose sums are accumulated in the low type, or how each
-            of them adds up; see low_sums.py for those that can be.
-        keep_io_types: Graph inputs and outputs of a low type keep it, so that the result takes
-            the same feeds; otherwise they become float32.
-
-    Raises:
-        OptionError: `accumulate_low` names an operator for which that is not possible.
-        GraphError: A model-local function cannot be inlined.
-    """
-    emulated = TypedModel(clone(model))
-    emulate_typed(emulated, accumulate_low=accumulate_low, keep_io_types=keep_io_types)
-    return emulated.model
-
-
 def emulate_typed(
     typed: TypedModel,
     *,
@@ -73,9 +37,28 @@ def emulate_typed(
     keep_io_types: bool = True,
     fused: Fused | None = None,
 ) -> None:
-    """Do what `emulate_model` does to the model itself.
+    """Make a mixed model a float32 one that computes the same, number by number, in place.
 
-    What is `fused` is not rounded, since several nodes are computed as one.
+    Every value keeps its name; one that was float16 or bfloat16 is float32 and holds only numbers
+    of that type. Rounded are, to nearest with ties to even, overflowing to infinity and keeping
+    subnormals:
+
+    - weights and constants, in the file: they need no work at run time;
+    - graph inputs, and every output of an operator that computes new numbers (`is_exact`), by a
+      Cast to the 16-bit type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
+      level; it drops only the pairs that lose nothing.
+
+    Inside an operator everything is float32: sums accumulate in float32, as on tensor cores, unless
+    `accumulate_low` names the operator (low_sums.py). An operator without a schema, or whose schema
+    does not admit float32, stays 16-bit between casts. Recurrent operators are one operator: their
+    state is rounded at the end only. Values inside `fused` groups are not rounded.
+
+    With `keep_io_types`, 16-bit graph inputs and outputs keep their types; else they are float32.
+
+    Raises:
+        OptionError: `accumulate_low` names an operator for which that is not possible, or a
+            sequence or an optional is to keep its type.
+        GraphError: A model-local function cannot be inlined.
     """
     sums, model = sums_of(accumulate_low), typed.model
     if model.functions:
@@ -88,7 +71,7 @@ def emulate_typed(
 
 
 def low_values(types: Types) -> dict[ir.Value | None, DType]:
-    """Return the values of a low type, and which it is."""
+    """Return the values of a 16-bit type, with it."""
     dtypes_of = {
         value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()
     }
@@ -165,15 +148,15 @@ class _Emulator:
             self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
-        """Round an output for all that do not get it as it was computed."""
+        """Round an output for all readers but those in its fused group."""
         is_end = self.insert.is_end(value)
         if not fused or is_end or any(node not in fused for node, _ in value.uses()):
             self.insert.round(value, dtype, but=fused)
 
     def _must_stay_low(self, node: ir.Node) -> bool:
-        """Tell whether an operator cannot be given float32 instead of the low type.
+        """Return whether an operator cannot take float32 instead of the 16-bit type.
 
-        Whatever of ai.onnx takes a low type takes float32 as well.
+        All operators of ai.onnx that take a 16-bit type can.
         """
         if node.domain == "":
             return "sparse_value" in node.attributes
@@ -197,7 +180,7 @@ class _Emulator:
                 yield name, value
 
     def _wrap(self, node: ir.Node, outputs: list[ir.Value]) -> None:
-        """Leave a node low: cast what it reads to the low type and what it makes back."""
+        """Leave a node 16-bit: cast its inputs to that type and its outputs back."""
         for index, before in enumerate(self.read[node]):
             value = node.inputs[index]
             if before is not None and value is not None and before in self.low:
@@ -223,7 +206,7 @@ class _Emulator:
                 self.kept.add(value)
 
     def _is_low_input(self, value: ir.Value) -> bool:
-        """Tell whether a caller may feed something else, of the low type, for an initializer."""
+        """Return whether an initializer has a 16-bit input that a caller may feed."""
         overridable = self.model.ir_version >= FIRST_IR_WITH_OVERRIDES
         return self.keep_io_types and overridable and value in self.model.graph.inputs
 
@@ -247,7 +230,7 @@ class _Emulator:
             if end is None or value in self.kept:
                 continue
             if value not in narrowed:
-                narrowed[value] = self.insert.narrow_output(value, end[1], end[0])
+                narrowed[value] = self.insert.retype_output(value, end[1], end[0])
             outputs[index] = narrowed[value]
 
 
