@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -37,10 +36,6 @@ from amp_rewrite.targets import CPU
 
 class Evaluator:
     """Runs one model on an engine, mostly ONNX Runtime; the session is built once.
-
-    Example:
-        evaluator = Evaluator("m.fp16.onnx")
-        results = [evaluator.run(feeds) for feeds in batches]
 
     Examples:
         >>> low = amp.rewrite("model.onnx").model
@@ -104,11 +99,7 @@ class Evaluator:
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = open_session(
-            loaded,
-            providers=providers,
-            options=options,
-            threads=threads,
-            profile=profile,
+            loaded, providers=providers, options=options, threads=threads, profile=profile
         )
 
     def run(
@@ -129,14 +120,12 @@ class Evaluator:
         if not fetches:
             return {}
         checked = check_feeds(self.inputs, feeds)
-        if self._narrow:
-            checked = {name: _narrowed(self.inputs[name], v) for name, v in checked.items()}
+        for name, value in checked.items() if self._narrow else ():
+            dtype = self.inputs[name].dtype
+            if isinstance(value, np.ndarray) and dtype is not None:
+                checked[name] = value.astype(dtype, copy=False)
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
-
-    def end_profiling(self) -> str:
-        """Return the path of the profile that options with `enable_profiling` asked for."""
-        return self._session.end_profiling()
 
     def ran_nodes(self) -> tuple[RanNode, ...]:
         """Return the nodes of the first run, which `profile` asked for; later runs are faster."""
@@ -177,12 +166,6 @@ def evaluate(
     return evaluator.run(feeds)
 
 
-def _narrowed(spec: FeedSpec, value: Any) -> Any:
-    """Return an array in the type of its input, of which it holds numbers."""
-    is_array = isinstance(value, np.ndarray) and spec.dtype is not None
-    return value.astype(spec.dtype, copy=False) if is_array else value
-
-
 def widen_boundary(model: ir.Model, types: Types) -> None:
     """Give a 16-bit model float32 inputs and outputs, in place: numpy has no bfloat16.
 
@@ -202,8 +185,7 @@ def widen_boundary(model: ir.Model, types: Types) -> None:
             set_element(value, FLOAT32)
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(NamedTuple):
     """One value to return: its name, the graph output that holds it, its type ("" if unknown)."""
 
     name: str
@@ -212,7 +194,7 @@ class Fetch:
 
 
 def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -> list[Fetch]:
-    """Make values of the main graph, None those that are, its only outputs; the model is modified.
+    """Make values of the main graph its only outputs, in place; None keeps those that it has.
 
     Raises:
         OptionError: A name is not that of a value of the main graph.
@@ -221,17 +203,28 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
     if names is None:
         wanted = list(graph.outputs)
     else:
-        values = _values(graph)
-        listed = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        if not listed:
-            raise OptionError("outputs must be a list of names", found=repr(names))
-        wanted = [_find(values, name) for name in names]
+        listed = arguments.texts("outputs", names)
+        made = (v for node in graph for v in node.outputs)
+        values = {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
+        unknown = next((name for name in listed if name not in values), None)
+        if unknown is not None:
+            raise OptionError(
+                "no such value in the main graph",
+                found=repr(unknown),
+                expected="the name of an input, a weight or a node's output",
+            )
+        wanted = [values[name] for name in listed]
     wanted = list(dict.fromkeys(wanted))
     free = AddedNames.of(model.graph)
     graph.outputs[:] = []
     fetches: list[Fetch] = []
     for value in wanted:
-        output = value if value.producer() is not None else _copy(graph, value, free)
+        output = value
+        if value.producer() is None:  # a graph input or a weight cannot be an output everywhere
+            name = free.cast(value.name or "", FLOAT32)
+            output = ir.Value(name=name, type=value.type, shape=value.shape)
+            node_name = free.part(name, "Identity")
+            graph.append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
         graph.outputs.append(output)
         fetches.append(Fetch(value.name or "", output.name or "", types.get(value, "")))
         if output is not value and value in types:
@@ -239,34 +232,6 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
         if output.type is None and output in types:
             output.type = elements.to_ir(types[output])
     return fetches
-
-
-def _values(graph: ir.Graph) -> dict[str, ir.Value]:
-    values = {v.name: v for v in graph.inputs}
-    values |= {v.name: v for v in graph.initializers.values()}
-    values |= {v.name: v for node in graph for v in node.outputs}
-    return {name: value for name, value in values.items() if name}
-
-
-def _find(known: dict[str, ir.Value], name: str) -> ir.Value:
-    try:
-        return known[name]
-    except (KeyError, TypeError):  # unknown, or nothing that could be a name
-        raise OptionError(
-            "no such value in the main graph",
-            found=repr(name),
-            expected="the name of an input, a weight or a node's output",
-        ) from None
-
-
-def _copy(graph: ir.Graph, value: ir.Value, names: AddedNames) -> ir.Value:
-    """Return an Identity of a graph input or a weight, which cannot be an output everywhere."""
-    name = names.cast(value.name or "", dtypes.FLOAT32)
-    output = ir.Value(name=name, type=value.type, shape=value.shape)
-    graph.append(
-        ir.Node("", "Identity", [value], outputs=[output], name=names.part(name, "Identity"))
-    )
-    return output
 
 
 def narrowed(fetch: Fetch, result: Any) -> Any:

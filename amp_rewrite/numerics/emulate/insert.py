@@ -34,21 +34,19 @@ class Inserter:
         node_name = self.names.part(name, "Cast")
         return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=node_name)
 
-    def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> ir.Value:
+    def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> None:
         """Round a node's output: whoever read it reads the rounded value, which takes its name.
 
         Nodes in `but` go on reading it as it was computed.
         """
-        uses = tuple(use for use in value.uses() if use[0] not in but)
+        uses = [use for use in value.uses() if use[0] not in but]
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, value.name or "")
-        self._redirect(value, uses, back.outputs[0])
+        self._read_from(value, uses, low, back)
         value.name = self.names.inner(value.name or "", FLOAT32)
-        self._after(value, low, back)
-        return back.outputs[0]
 
     def is_end(self, value: ir.Value) -> bool:
-        """Tell whether a graph returns a value."""
+        """Return whether a graph returns a value."""
         return bool(self._ends.get(value))
 
     def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], *results: ir.Value) -> None:
@@ -71,35 +69,25 @@ class Inserter:
         if nodes and self._first.get(graph := _graph(node)) is node:
             self._first[graph] = nodes[0]
 
-    def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """Let every reader of a low output read it as float32, under the name that it had."""
-        uses = tuple(value.uses())
+    def cast_back(self, value: ir.Value, dtype: DType) -> None:
+        """Let every reader of a 16-bit output read it as float32, under the name that it had."""
+        uses = list(value.uses())
         back = self.cast(value, FLOAT32, value.name or "")
-        self._redirect(value, uses, back.outputs[0])
+        self._read_from(value, uses, back)
         value.name = self.names.inner(value.name or "", dtype)
-        self._after(value, back)
-        return back.outputs[0]
-
-    def cast_before(self, node: ir.Node, value: ir.Value, dtype: DType) -> ir.Value:
-        """Return `value` cast to a low type just before `node`."""
-        cast = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
-        node.prepend(cast)
-        return cast.outputs[0]
 
     def convert_input(self, value: ir.Value, type_: str, to: DType) -> None:
         """Let the readers of a graph input, or of an initializer, read it in another type."""
-        uses = tuple(value.uses())
+        uses = list(value.uses())
         cast = self._converted(value, type_, to, self.names.cast(value.name or "", to))
-        self._redirect(value, uses, cast.outputs[0], keep=self._main)
-        self._after(value, cast)
+        self._read_from(value, uses, cast, keep=self._main)
 
     def round_input(self, value: ir.Value, dtype: DType) -> None:
         """Round a graph input that is fed as float32."""
-        uses = tuple(value.uses())
+        uses = list(value.uses())
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, self.names.cast(value.name or "", FLOAT32))
-        self._redirect(value, uses, back.outputs[0], keep=self._main)
-        self._after(value, low, back)
+        self._read_from(value, uses, low, back, keep=self._main)
 
     def retype_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
         """Return a value of the main graph in another type, under the name that it had."""
@@ -125,8 +113,18 @@ class Inserter:
                 graph.outputs[index] = new
                 self._ends[new].append((graph, index))
 
-    def _after(self, value: ir.Value, *nodes: ir.Node) -> None:
-        """Put nodes right after a value's producer, or at the start of its graph."""
+    def _read_from(
+        self,
+        value: ir.Value,
+        uses: Iterable[tuple[ir.Node, int]],
+        *nodes: ir.Node,
+        keep: ir.Graph | None = None,
+    ) -> None:
+        """Put nodes right after a value's producer, or at the start of its graph.
+
+        These uses, and all graphs but `keep` that return the value, get the last node's result.
+        """
+        self._redirect(value, uses, nodes[-1].outputs[0], keep)
         producer = value.producer()
         if producer is not None:
             producer.append(nodes)

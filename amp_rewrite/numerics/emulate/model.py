@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -16,11 +16,11 @@ from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
-from amp_rewrite.numerics.emulate.exact import is_exact
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.numerics.emulate.folded_weights import folded
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
-from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
+from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, accumulation, sums_of
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -78,6 +78,20 @@ def low_values(types: Types) -> dict[ir.Value | None, DType]:
     return {value: t for value, t in dtypes_of.items() if t is not None and t is not FLOAT32}
 
 
+def is_exact(node: ir.Node) -> bool:
+    """Return whether a node's float outputs need no rounding where its inputs are rounded."""
+    op, attributes = operator(node), node.attributes
+    if op in ("Clip", "Pad"):  # a bound in an attribute is a float32 number
+        return not {"min", "max", "value"} & attributes.keys()
+    if op == "Dropout":
+        return len(node.inputs) < 3 or node.inputs[2] is None  # not in training
+    if op in ("Resize", "Upsample"):
+        return attributes.get_string("mode", "nearest") == "nearest"
+    if op in ("ScatterElements", "ScatterND"):
+        return attributes.get_string("reduction", "none") in ("none", "max", "min")
+    return has(node, Trait.MOVES, Trait.EXACT, Trait.SUBGRAPHS, Trait.HOLDS)
+
+
 @dataclass
 class _Emulator:
     """One run over a model; `low` holds the types from before."""
@@ -93,14 +107,11 @@ class _Emulator:
     def __post_init__(self) -> None:
         """Look at the graphs before anything is changed."""
         self.insert = Inserter(self.model)
-        self.ends = {
-            v for g in (self.model.graph, *self.model.graph.subgraphs()) for v in g.outputs
-        }
         self.read = {node: tuple(node.inputs) for node in self.model.graph.all_nodes()}
 
     def run(self) -> None:
         """Round every node's outputs, then the ends of the graph, then change the types."""
-        ends = [self._low_type(value) for value in self.model.graph.outputs]
+        ends = [(self.low.get(v), self.types.get(v, "")) for v in self.model.graph.outputs]
         graphs = [self.model.graph, *self.model.graph.subgraphs()]
         for node in self.read:
             self._node(node)
@@ -131,27 +142,28 @@ class _Emulator:
             return
         if outputs and accumulates_low(node, self.sums):
             opset = opset_of(node, self.model.graph.opset_imports)
-            lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
+            low, names = self.low[outputs[0]], self.insert.names
+            self.insert.replace_node(node, *accumulation(node, low, opset, names, self.sums))
             return
         if outputs:
             dtype = self.low[outputs[0]]
             self.insert.put_before(node, _sum_in_front(node, dtype, self.insert.names))
-        if node in self.fused.folded:
-            nodes = NodeCollector(outputs[0].name or "", self.insert.names)
-            result = folded(self.fused.folded[node], nodes)
-            if result is not None:
-                fused = self.fused.unrounded.get(outputs[0], frozenset())
-                self.insert.replace_node(node, nodes.made, result)
-                self._round(result, self.low[outputs[0]], fused)
-                return
         for value in outputs:
-            self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
+            dtype, fused = self.low[value], self.fused.unrounded.get(value, frozenset())
+            rounded = self._folded(node) or value
+            is_end = self.insert.is_end(rounded)
+            if not fused or is_end or any(user not in fused for user, _ in rounded.uses()):
+                self.insert.round(rounded, dtype, but=fused)
 
-    def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
-        """Round an output for all readers but those in its fused group."""
-        is_end = self.insert.is_end(value)
-        if not fused or is_end or any(node not in fused for node, _ in value.uses()):
-            self.insert.round(value, dtype, but=fused)
+    def _folded(self, node: ir.Node) -> ir.Value | None:
+        """Put a product in place of a node whose constant is folded into it, and return it."""
+        if node not in self.fused.folded:
+            return None
+        nodes = NodeCollector(node.outputs[0].name or "", self.insert.names)
+        result = folded(self.fused.folded[node], nodes)
+        if result is not None:
+            self.insert.replace_node(node, nodes.made, result)
+        return result
 
     def _must_stay_low(self, node: ir.Node) -> bool:
         """Return whether an operator cannot take float32 instead of the 16-bit type.
@@ -163,33 +175,28 @@ class _Emulator:
         ports = ports_at(node, self.model.graph.opset_imports)
         if ports.schema is None:
             return True
-        for name, value in self._pairs(node, ports.inputs, ports.outputs):
-            type_ = elements.with_element(self.types[value], FLOAT32)
+        names = (*ports.inputs, *ports.outputs)
+        for name, value in zip(names, (*self.read[node], *node.outputs), strict=True):
+            if value is None or value not in self.low:
+                continue
             admitted = ports.schema.variables.get(schema_variable(name), {name})
-            if type_ not in admitted:
+            if elements.with_element(self.types[value], FLOAT32) not in admitted:
                 return True
         return False
-
-    def _pairs(
-        self, node: ir.Node, inputs: tuple[str, ...], outputs: tuple[str, ...]
-    ) -> Iterator[tuple[str, ir.Value]]:
-        """Yield the type variable of every low value that a node reads or makes."""
-        names, values = (*inputs, *outputs), (*self.read[node], *node.outputs)
-        for name, value in zip(names, values, strict=True):
-            if value is not None and value in self.low:
-                yield name, value
 
     def _wrap(self, node: ir.Node, outputs: list[ir.Value]) -> None:
         """Leave a node 16-bit: cast its inputs to that type and its outputs back."""
         for index, before in enumerate(self.read[node]):
             value = node.inputs[index]
             if before is not None and value is not None and before in self.low:
-                cast = self.insert.cast_before(node, value, self.low[before])
-                node.replace_input_with(index, cast)
+                low = self.low[before]
+                cast = self.insert.cast(value, low, self.insert.names.cast(value.name or "", low))
+                node.prepend(cast)
+                node.replace_input_with(index, cast.outputs[0])
         self._keep(outputs)
 
     def _keep(self, outputs: list[ir.Value]) -> None:
-        """Leave outputs low and let their readers read float32: a Cast is the pair's first half."""
+        """Leave outputs 16-bit and let their readers read float32: a Cast is half of a rounding pair."""
         for value in outputs:
             self.insert.cast_back(value, self.low[value])
             self.kept.add(value)
@@ -219,18 +226,15 @@ class _Emulator:
         elif self.types[value].startswith("tensor("):
             self.insert.round_input(value, self.low[value])
 
-    def _low_type(self, value: ir.Value) -> tuple[DType, str] | None:
-        return (self.low[value], self.types[value]) if value in self.low else None
-
-    def _outputs(self, ends: list[tuple[DType, str] | None]) -> None:
+    def _outputs(self, ends: list[tuple[DType | None, str]]) -> None:
         """Give the graph outputs the types that they had."""
         outputs = self.model.graph.outputs
         narrowed: dict[ir.Value, ir.Value] = {}
-        for index, (value, end) in enumerate(zip(list(outputs), ends, strict=True)):
-            if end is None or value in self.kept:
+        for index, (value, (dtype, type_)) in enumerate(zip(list(outputs), ends, strict=True)):
+            if dtype is None or value in self.kept:
                 continue
             if value not in narrowed:
-                narrowed[value] = self.insert.retype_output(value, end[1], end[0])
+                narrowed[value] = self.insert.retype_output(value, type_, dtype)
             outputs[index] = narrowed[value]
 
 
