@@ -103,7 +103,7 @@ class _Joiner:
 
     @cached_property
     def _inferred_ranks(self) -> dict[str, int]:
-        """Name of a value of the main graph -> its rank, which the runtime infers before it joins."""
+        """Name of a value of the main graph -> its rank; the runtime infers it before it joins."""
         flat = number_object(self._model)
         inferred = [(v, s) for v, s in flat.inferred_shapes.items() if flat.home[v] == MAIN]
         return {flat.value_names[v]: len(shape) for v, shape in inferred}

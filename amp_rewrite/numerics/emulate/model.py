@@ -196,7 +196,7 @@ class _Emulator:
         self._keep(outputs)
 
     def _keep(self, outputs: list[ir.Value]) -> None:
-        """Leave outputs 16-bit and let their readers read float32: a Cast is half of a rounding pair."""
+        """Leave outputs 16-bit; readers get float32 by a Cast, half of a rounding pair."""
         for value in outputs:
             self.insert.cast_back(value, self.low[value])
             self.kept.add(value)
