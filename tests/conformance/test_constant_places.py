@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
-from rewrite_text import assert_close, parse, rewritten
+from named_nodes import WAYS, low, model, reasons
+from rewrite_text import assert_close, rewritten
 
-import amp_rewrite as amp
-from amp_rewrite.rewriting.report.records import NodeRecord
-
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 WIDTH = 64
 COLUMNS, ROWS = np.meshgrid(np.linspace(-1, 1, WIDTH), np.linspace(-1, 1, 8))
 GRID = np.stack([COLUMNS, ROWS])[None].astype(np.float32)
 RNG = np.random.default_rng(0)
-
-
-def model(text: str, **constants: np.ndarray | float) -> onnx.ModelProto:
-    """Parse a graph of opset 22, at which Conv takes bfloat16, and give it constants."""
-    found = parse(f'<ir_version: 10, opset_import: ["" : 22]> {text}')
-    arrays = {name: np.asarray(value) for name, value in constants.items()}
-    arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in arrays.items()}
-    found.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
-    return found
-
-
-def reasons(result: amp.RewriteResult) -> dict[str, str]:
-    """Return, by node with one type variable, why it has its type."""
-    nodes = (node for node in result.report.nodes if len(node.variables) == 1)
-    return {node.name: next(iter(node.variables.values())).reason for node in nodes}
-
-
-def dtypes(node: NodeRecord) -> set[str]:
-    """Return the types that a node computes in."""
-    return {variable.dtype for variable in node.variables.values()}
 
 
 HEAD = "g (float[1,8,8,64] x) => (float[1,8,8,64] y) { [layer] flow = Conv<pads = [1,1,1,1]>(x, w) "
@@ -114,8 +85,8 @@ def test_a_ramp_in_front_of_a_jump_or_angle_stays_float32(jump: str, way: str) -
     result = rewritten(source, **WAYS[way])
     found = reasons(result)
     assert (found["layer"], found["moved"]) == ("allow-list", "demand")
-    low = {n.op for n in result.report.nodes if {"float16", "bfloat16"} & dtypes(n)}
-    assert low <= {"Cast", "Conv", "Transpose", "Identity"}
+    operators = {n.op for n in result.report.nodes if n.name in low(result)}
+    assert operators <= {"Cast", "Conv", "Transpose", "Identity"}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
-from rewrite_text import parse, rewritten
+from named_nodes import WAYS, low, model, reasons
+from rewrite_text import rewritten
 
 import amp_rewrite as amp
 
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 RNG = np.random.default_rng(0)
-OPSETS = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
-
-
-def model(text: str, **constants: np.ndarray | float) -> onnx.ModelProto:
-    """Parse a graph and give it those of some constants that it reads."""
-    found = parse(f"{OPSETS} {text}")
-    used = {name for node in found.graph.node for name in node.input}
-    for name, value in constants.items():
-        array = np.asarray(value)
-        array = array.astype(np.float32) if array.dtype.kind == "f" else array
-        if name in used:
-            found.graph.initializer.append(numpy_helper.from_array(array, name))
-    return found
-
-
-def reasons(result: amp.RewriteResult) -> dict[str, str]:
-    """Return, by node with one type variable, why it has its type."""
-    nodes = (node for node in result.report.nodes if len(node.variables) == 1)
-    return {node.name: next(iter(node.variables.values())).reason for node in nodes}
-
-
-def low(result: amp.RewriteResult) -> set[str]:
-    """Return the nodes that compute in low precision."""
-    nodes = result.report.nodes
-    return {n.name for n in nodes if any(v.dtype != "float32" for v in n.variables.values())}
-
-
 # h is what a layer gives, (64, 32); each makes d, its squared distances, (64, 64).
 SQUARES = {
     "Mul": "s = Mul(h, h) q = ReduceSum(s, last)",
