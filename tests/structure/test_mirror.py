@@ -42,8 +42,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "grad/test_backend_cases": "every rule on the models of the standard",
     "grad/test_empty": "every rule on axes of length 0",
     "grad/test_low_precision": "every rule after a rewrite to a low type",
-    "grad/test_torch_attention": "rules and walk against PyTorch",
-    "grad/test_torch_networks": "rules and walk against PyTorch",
     "grad/test_unknown_shapes": "every rule without recorded shapes",
     "rewriting/paint/test_formulas_in_graphs": "formulas of all kinds in branches, loops and calls",
     "rewriting/test_low_sources": "api, widen and the report, on models in 16 bits",
