@@ -38,7 +38,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "numerics/test_scaled_streams": "what of a scaled stream is float16, in all that rewrites",
     "numerics/test_only": "the option, in rewrite, convert and repair",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
-    "grad/rules/test_elementwise": "arithmetic and functions of one variable: one table",
+    "grad/rules/test_rows": "every rule: one table",
     "grad/test_backend_cases": "every rule on the models of the standard",
     "grad/test_empty": "every rule on axes of length 0",
     "grad/test_low_precision": "every rule after a rewrite to a low type",

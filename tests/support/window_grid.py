@@ -56,6 +56,7 @@ AUTO_PADDED = [
         ((1, 2, *(5, 4, 3)[:rank]), (2, 2, *(3, 2, 2)[:rank])),
         {"auto_pad": how, "strides": [stride] * rank},
         opset=opset,
+        lengths="the padding depends on them",
     )
     for op, opset in (("Conv", 16), ("ConvTranspose", NEWEST))
     for rank, stride, how in product(RANKS, (1, 2), ("SAME_UPPER", "SAME_LOWER", "VALID"))

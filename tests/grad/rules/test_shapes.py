@@ -14,10 +14,7 @@ from gradient_table import (
     Constant,
     Fed,
     Row,
-    check_difference,
-    check_float32,
     over,
-    second_views,
     spread,
 )
 from loop_models import check
@@ -203,24 +200,6 @@ INDEXING = [
 ]
 
 ROWS += INDEXING
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_gradient_of_a_copy_equals_the_difference_quotient(row: Row):
-    check_difference(row, static=True)
-
-
-@pytest.mark.share(4, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if not row.lengths), ids=str)
-def test_the_gradient_of_a_copy_needs_no_static_lengths(row: Row):
-    check_difference(row, static=False)
-
-
-@pytest.mark.share(7, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
-def test_the_gradient_of_a_copy_runs_in_float32(row: Row):
-    check_float32(row)
 
 
 def test_pieces_that_nothing_reads_count_as_zeros() -> None:
