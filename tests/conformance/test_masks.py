@@ -215,25 +215,6 @@ def test_the_lowest_number_masks_in_every_spelling(way: str, mask: str) -> None:
     assert not amp.rewrite(result.model, **WAYS[way]).changed
 
 
-SUMS_WITH_AN_INPUT = {
-    "a constant": "m = Add(given, causal) s = Add(scores, m)",
-    "half the lowest number": "h = Mul(causal, half) m = Sum(given, h) s = Add(m, scores)",
-    "another input": "f = Mul(pad, low) e = Add(pads, given) m = Add(e, f) s = Add(scores, m)",
-    "a sum along an axis": """e = Expand(given, square) c = Concat<axis = 0>(e, causal)
-                              m = ReduceSum<keepdims = 1>(c, first) s = Add(scores, m)""",
-}
-
-
-@pytest.mark.parametrize("mask", SUMS_WITH_AN_INPUT.values(), ids=SUMS_WITH_AN_INPUT)
-def test_a_sum_of_masks_with_one_of_the_caller_tells_what_both_mask(mask: str) -> None:
-    model = _spelled(mask)
-    feeds = _padded(model)
-    result = amp.rewrite(model, precision="bfloat16")
-    assert not _low(result, "Softmax")
-    assert result.report.summary.compute_converted == 1.0
-    assert error(model, result, feeds) < 4
-
-
 def test_masks_of_the_caller_that_are_added_in_turn_stay_low() -> None:
     model = _spelled("r = Add(scores, given) s = Add(r, causal)")
     feeds = _padded(model)

@@ -75,50 +75,6 @@ def test_phases_of_tones_and_of_silence_are_right(way: str) -> None:
         assert error < (0.002 if WAYS[way]["precision"] == "float16" else 0.016)
 
 
-def test_what_makes_the_signal_of_a_vocoder_is_float32_too() -> None:
-    source = model(
-        """g (float[1,9,T] f, float[1,64,T] h)
-        => (float[1,8,L] y, float[1,8,T] z) { [source] m = Conv(f, wm) t = Tanh(m)
-        [layer] n = Conv(h, wn) k = Add(t, n) re = Conv(k, c) im = Conv(k, s) q = Div(im, re)
-        a = Atan(q) [behind] y = Conv(a, v) z = Conv(n, w8) }""",
-        **NUMBERS,
-        wm=RNG.standard_normal((1, 9, 1)),
-        wn=RNG.standard_normal((1, 64, 1)),
-        w8=RNG.standard_normal((8, 1, 1)),
-    )
-    result = rewritten(source, target="schema")
-    assert "source" not in low(result)
-    assert {"layer", "behind"} <= low(result)
-
-
-OPERATORS = {
-    "STFT": "f = Squeeze(k, one) z = STFT(f, step, window, length)",
-    "DFT": "f = Transpose<perm = [0,2,1]>(k) z = DFT<onesided = 1>(f)",
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("transform", OPERATORS)
-def test_what_makes_the_signal_in_front_of_a_transform_is_float32(transform: str, way: str) -> None:
-    source = model(
-        f"""g (float[1,9,256] x) => (float[1,8,L] y)
-        {{ [source] m = Conv(x, wm) k = Tanh(m) {OPERATORS[transform]}
-        re = Gather<axis = -1>(z, first) im = Gather<axis = -1>(z, second) q = Div(im, re)
-        a = Atan(q) r = Reshape(a, shape) [behind] y = Conv(r, wn) }}""",
-        wm=RNG.standard_normal((1, 9, 1)) / 3,
-        wn=RNG.standard_normal((8, 1, 1)),
-        window=np.hanning(32),
-        **{name: np.array(k) for name, k in {"first": 0, "second": 1}.items()},
-        **{name: np.array(k) for name, k in {"step": 8, "length": 32}.items()},
-        one=np.array([1]),
-        shape=np.array([1, 1, -1]),
-    )
-    result = rewritten(source, **WAYS[way])
-    assert {n.op for n in result.report.nodes if n.name in low(result)} <= {"Reshape", "Conv"}
-    assert "source" not in low(result)
-    assert "behind" in low(result)
-
-
 def test_an_arctangent_of_a_layer_is_no_phase() -> None:
     result = rewritten(
         """g (float[4,8] x) => (float[4,8] y) <float[8,8] w = {ROW}>
