@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tensorflow_model import FEEDS, INF, G, loss_of, states
 from twin import Twin
 
 import amp_rewrite as amp
@@ -45,28 +46,8 @@ DISABLE = _DOCS + "compat/v1/train/experimental/disable_mixed_precision_graph_re
 POLICY = _DOCS + "keras/mixed_precision/experimental/Policy"
 SHARD = _DOCS + "compat/v1/tpu/CrossShardOptimizer"
 
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-m (float[2] g, float[n, 2] h, int64[n] ids) => (float loss)
-<float[2] w = {1, 2}, float[3, 2] table = {1, 2, 3, 4, 5, 6}, float[1] unused = {7},
- int64[1] axes = {0}, int64 counter = {40}> {
-    p = Mul(w, g)
-    s = ReduceSum<keepdims=0>(p)
-    rows = Gather(table, ids)
-    q = Mul(rows, h)
-    t = ReduceSum<keepdims=0>(q)
-    loss = Add(s, t)
-    vector = Mul(p, p)
-    other = ReduceSum<keepdims=0>(unused, axes)
-    whole = Cast<to=7>(loss)
-    rounded = Round(s)
-}"""
-"""The gradient of w is what is fed as g; that of the rows of the table is what is fed as h."""
-
-G = np.array([3.0, -4.0], np.float32)
-FEEDS = {"g": G, "h": np.full((3, 2), 0.5, np.float32), "ids": np.array([2, 0, 2])}
 W = np.array([1.0, 2.0], np.float32)
 TABLE = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-INF = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
 NAN = {**FEEDS, "h": np.array([[0, np.nan], [0, 0], [0, 0]], np.float32)}
 BOTH = {**FEEDS, "g": np.array([np.inf, -np.inf], np.float32)}
 
@@ -90,23 +71,12 @@ class Row:
     text: str = ""
 
 
-def loss_of(name: str = "loss") -> amp.GraphValue:
-    return amp.value(amp.load(onnx.parser.parse_model(MODEL)), name)
-
-
 def pairs_of(optimizer: Optimizer | None = None, **options: Any) -> list[Any]:
     return (optimizer or GradientDescent(1.0)).compute_gradients(loss_of(), **options)
 
 
 def names_of(pairs: list[Any]) -> list[str]:
     return [variable.name for _, variable in pairs]
-
-
-def states(op: Any, feeds: Any = FEEDS, steps: int = 1) -> dict[str, np.ndarray]:
-    with amp.TrainingSession(op) as session:
-        for _ in range(steps):
-            session.run(feeds)
-        return session.state_dict()
 
 
 def fetched(op: Any, *names: str, feeds: Any = FEEDS) -> list[Any]:

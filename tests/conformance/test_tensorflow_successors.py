@@ -12,33 +12,14 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tensorflow_model import FEEDS, INF, loss_of
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
 from amp_rewrite.oplists import environment
 from amp_rewrite.training.global_state import global_state
 
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-m (float[2] g, float[n, 2] h, int64[n] ids) => (float loss)
-<float[2] w = {1, 2}, float[3, 2] table = {1, 2, 3, 4, 5, 6}, int64 train_steps = {40}> {
-    p = Mul(w, g)
-    s = ReduceSum<keepdims=0>(p)
-    rows = Gather(table, ids)
-    q = Mul(rows, h)
-    t = ReduceSum<keepdims=0>(q)
-    loss = Add(s, t)
-}"""
-FEEDS = {
-    "g": np.array([3, -4], np.float32),
-    "h": np.full((3, 2), 0.5, np.float32),
-    "ids": np.array([2, 0, 2]),
-}
 THREE: Any = 3
-INFINITE = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
-
-
-def loss_of() -> amp.GraphValue:
-    return amp.value(amp.load(onnx.parser.parse_model(MODEL)), "loss")
 
 
 def after(optimizer: opt.Optimizer, *feeds: Any) -> dict[str, np.ndarray]:
@@ -69,7 +50,7 @@ def test_every_spelling_of_2_4_scales_dynamically_and_counts(form: str) -> None:
         session.run(FEEDS)
         session.run(FEEDS)
         assert optimizer.dynamic_counter == 2
-        session.run(INFINITE)
+        session.run(INF)
         assert optimizer.dynamic_counter == 0
         assert optimizer.current_loss_scale == 2.0**14
         assert session.state_dict()["w"].tolist() == [-5, 10]
@@ -79,7 +60,7 @@ def test_a_scale_that_is_not_dynamic_stays_and_skips_what_is_not_finite() -> Non
     optimizer = amp.LossScaleOptimizer(opt.SGD(1.0), False, initial_scale=64.0)
     assert optimizer.loss_scale == amp.FixedLossScale(64.0)
     assert (optimizer.dynamic_counter, optimizer.dynamic_growth_steps) == (None, None)
-    assert after(optimizer, INFINITE)["w"].tolist() == after(opt.SGD(0.0), FEEDS)["w"].tolist()
+    assert after(optimizer, INF)["w"].tolist() == after(opt.SGD(0.0), FEEDS)["w"].tolist()
     assert optimizer.current_loss_scale == 64.0
 
 
@@ -101,7 +82,7 @@ def test_inner_limits_clip_unscaled_gradients(limit: Any, expected: list[float] 
 
 def test_a_limit_does_not_hide_an_infinity_from_the_check() -> None:
     optimizer = amp.LossScaleOptimizer(inner_optimizer=opt.SGD(1.0, clipvalue=2.0))
-    found = after(optimizer, INFINITE)
+    found = after(optimizer, INF)
     assert found["w"].tolist() == [1, 2]
     assert found["loss_scale/skipped_steps"] == 1
 
@@ -331,14 +312,13 @@ def test_variables_come_in_the_order_of_the_model() -> None:
     assert [s.name for s in optimizer.weights[1:]] == [f"{name}/Momentum" for name in sizes]
 
 
-@pytest.mark.parametrize("name", ["train_step", "crt"])
+@pytest.mark.parametrize("name", ["conter", "crt"])
 def test_a_counter_that_the_model_lacks_is_refused_by_its_nearest_name(name: str) -> None:
-    expected = "'train_steps'" if name == "train_step" else "'global_step' or 'train_steps'"
     for call in (
         lambda: opt.SGD(0.1).minimize(loss_of(), name),
         lambda: opt.SGD(0.1).apply_gradients(opt.SGD(0.1).compute_gradients(loss_of()), name),
     ):
-        with pytest.raises(ValueError, match=f"no counter of this name; expected {expected}"):
+        with pytest.raises(ValueError, match="no counter of this name; expected 'counter'"):
             call()
     optimizer = opt.SGD(0.1)
     optimizer.iterations = name
