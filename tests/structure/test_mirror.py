@@ -21,7 +21,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_data_kept": "no command that reads data writes over them",
     "cli/test_check_files": "check of several files, for CI",
     "cli/test_html": "convert --html: the page, its evidence, and what is refused",
-    "cli/test_mutants": "every command that reads a model, on mutants of models",
     "cli/test_first_commands": "what a newcomer types first: convert, inputs, explain, verify",
     "cli/test_completion": "what shells are offered: main, command_table and the options",
     "cli/test_commands": "what the commands share, and convert, explain and demo",

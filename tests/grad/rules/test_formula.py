@@ -142,24 +142,7 @@ STORED = [
         ]
     ),
 ]
-REGIONS = [[0.33, 1.21, 5.13, 6.41], [2.23, 0.17, 6.71, 3.37], [-3.13, 2.3, 9.77, 12.83]]
-IMAGE, MIXED = (2, 3, 8, 9), Constant([1, 0, 1])
-SAMPLED = [
-    *(
-        Row("GridSample", (IMAGE, (2, 3, 2, 2)), {"mode": mode, "padding_mode": padding}, opset=16)
-        for mode, padding in [("bilinear", "zeros"), ("bicubic", "reflection")]
-    ),
-    *(
-        Row("RoiAlign", (IMAGE, Fed(REGIONS), MIXED), {**bins, **attributes}, opset=16)
-        for bins in [{"output_height": 3, "output_width": 2}]
-        for attributes in [
-            {},
-            {"sampling_ratio": 2, "spatial_scale": 0.7},
-            {"coordinate_transformation_mode": "output_half_pixel"},
-        ]
-    ),
-]
-ROWS = [*SAMPLED, *ACTIVATIONS, *PRODUCTS, *NORMALIZED, *STORED]
+ROWS = [*ACTIVATIONS, *PRODUCTS, *NORMALIZED, *STORED]
 
 
 def spelled(row: Row, dtype: ir.DataType) -> tuple[ir.Model, list[str]]:
