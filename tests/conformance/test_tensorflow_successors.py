@@ -222,17 +222,6 @@ def test_gradients_accumulate_over_the_steps_of_the_optimizer() -> None:
         opt.SGD(1.0, gradient_accumulation_steps=0)
 
 
-def test_variables_are_excluded_from_weight_decay_by_names() -> None:
-    adamw = opt.AdamW(1.0, weight_decay=0.5, exclude_from_weight_decay=["bias"])
-    adamw.exclude_from_weight_decay = ["bias", "tab", "^w$"]
-    assert adamw.exclude_from_weight_decay == ("bias", "tab", "^w$")
-    decayed = after(opt.AdamW(0.5, weight_decay=0.5))
-    spared = after(opt.AdamW(0.5, weight_decay=0.5, exclude_from_weight_decay=["table", "^w$"]))
-    assert not np.allclose(decayed["w"], spared["w"])
-    with pytest.raises(TypeError, match="exclude_from_weight_decay must be a list"):
-        adamw.exclude_from_weight_decay = "tab"
-
-
 def rates(schedule: opt.Schedule, steps: int) -> list[float]:
     with amp.TrainingSession(opt.SGD(schedule).minimize(loss_of())) as session:
         return [float(session.run(FEEDS, ["learning_rate"])["learning_rate"]) for _ in range(steps)]
@@ -446,23 +435,3 @@ def test_a_variable_enables_the_rewrite_of_sessions_until_the_program_decides(
     global_state.reset()
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
     assert global_state.precision() is None
-
-
-# check-lists
-
-
-def test_a_list_that_cannot_be_extended_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: nothing_here\n")
-    (finding,) = amp.check_lists([path]).findings
-    assert finding.where == f"{path}:4"
-    assert "cannot be read" in finding.message
-
-
-def test_a_slip_in_a_key_is_one_error_with_a_hint(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    removals = "".join(f"  - {{op: {op}, list: deny}}\n" for op in ("Exp", "Pow", "Log"))
-    head = "version: 1\nprecision: float16\ntarget: cuda\nextends: float16_cuda\n"
-    path.write_text(f"{head}remove:\n{removals}")
-    (finding,) = amp.check_lists([path]).findings
-    assert "unknown key; found extends; expected extend" in finding.message

@@ -404,7 +404,9 @@ def _change_list(
     elif field.message_type is None:
         entries.insert(rng.randrange(len(entries) + 1), _scalar(rng, field, model))
     elif len(entries):
-        copied = [type(entry).FromString(entry.SerializeToString()) for entry in entries]
+        copied = [type(entry)() for entry in entries]
+        for new, entry in zip(copied, entries, strict=True):
+            new.CopyFrom(entry)  # one that is nested too deeply cannot be parsed
         rng.shuffle(copied)
         if rng.random() < 0.5:
             del entries[:]

@@ -25,29 +25,17 @@ Held = dict[str, Any]
 
 @dataclass(frozen=True)
 class Spelling:
-    """Nodes between a stream and its norm.
-
-    Attributes:
-        nodes: What makes y of v.
-        held: The constants that they read.
-        why: A part of the reason for which `auto` scales nothing; empty where the stream is scaled.
-        opset: That of the model.
-        inputs: More inputs of the model.
-        outputs: More outputs.
-        front: What makes v of x.
-        back: What makes z of y.
-        wide: The width of z.
-    """
+    """Nodes between a stream and its norm, which make y of v."""
 
     nodes: str
     held: Held = field(default_factory=dict[str, Any])
-    why: str = ""
+    why: str = ""  # part of the reason for which `auto` scales nothing; empty where it scales
     opset: int = 21
-    inputs: str = ""
+    inputs: str = ""  # more inputs of the model
     outputs: str = ""
-    front: str = _STREAM
-    back: str = _NORM
-    wide: int = WIDTH
+    front: str = _STREAM  # makes v of x
+    back: str = _NORM  # makes z of y
+    wide: int = WIDTH  # of z
 
 
 def _drawn(*shape: int, scale: float = 0.2) -> Any:
