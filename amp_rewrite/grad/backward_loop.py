@@ -1,4 +1,4 @@
-"""A Loop over the turns of another one, the last one first, and what a turn reads of that."""
+"""A Loop over the turns of another one, the last one first, and the states that it reads."""
 
 from __future__ import annotations
 
@@ -60,42 +60,24 @@ def _rename(b: Builder, graph: ir.Graph) -> None:
 
 @dataclass(eq=False)
 class Carried:
-    """What a loop carries from turn to turn.
+    """A state that a loop carries from turn to turn."""
 
-    Attributes:
-        first: Its value before the first turn.
-        before: The body's input: its value before a turn.
-        after: The body's output: its value after a turn.
-        last: The loop's output: its value after the last turn.
-    """
-
-    first: ir.Value
-    before: ir.Value
-    after: ir.Value | None = None
-    last: ir.Value | None = None
+    first: ir.Value  # before the first turn
+    before: ir.Value  # the body's input
+    after: ir.Value | None = None  # the body's output
+    last: ir.Value | None = None  # the loop's output
 
 
 @dataclass(eq=False)
 class Stacked:
-    """What each turn gives out.
+    """A value of each turn, stacked along a new first axis."""
 
-    Attributes:
-        part: The body's output.
-        whole: The loop's output: the parts, one behind the other along a new first axis.
-    """
-
-    part: ir.Value
-    whole: ir.Value | None = None
+    part: ir.Value  # the body's output
+    whole: ir.Value | None = None  # the loop's output
 
 
 class BackwardLoop:
-    """A Loop while its body is being made.
-
-    Attributes:
-        body: The graph of a turn.
-        inner: Adds nodes to it.
-        turn: Stands for the number of the forward turn until `finish`.
-    """
+    """A Loop while its body is being made; `turn` is the number of the forward turn."""
 
     def __init__(self, b: Builder, body: ir.Graph) -> None:
         """Take over a copy of the forward body, which loses its inputs and outputs."""
@@ -124,12 +106,12 @@ class BackwardLoop:
         return total
 
     def stack(self, part: ir.Value) -> Stacked:
-        """Return what a turn is to give out."""
+        """Let each turn give out a value."""
         self._stacked.append(Stacked(part))
         return self._stacked[-1]
 
     def slice(self, whole: ir.Value, like: ir.Value) -> ir.Value:
-        """Return the part of a forward turn of what all turns have given out."""
+        """Return the part of the present forward turn of a value that all turns have stacked."""
         return self.inner.shaped_like(self.inner.gather(whole, self.turn), like)
 
     def end_body(self) -> None:
@@ -174,7 +156,7 @@ _FIRST_OUTPUT = 1  # of a body: before it is whether another turn follows
 
 
 def history(b: Builder, node: ir.Node, index: int, like: ir.Value) -> ir.Value:
-    """Return the values that an input of a Loop's body had, one turn behind the other.
+    """Return the values that an input of a Loop's body had in all turns, stacked.
 
     The Loop gets an output for it unless it has one; `like` has the shape of each.
 

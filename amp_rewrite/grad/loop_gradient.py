@@ -40,8 +40,7 @@ def loop_gradients(
 
     With turns s[t+1], y[t] = f(s[t], w) for t = 0 .. n-1: a Loop over t = n-1 .. 0 that carries ds
     and dw, in which ds, dw' = f'(s[t], w)^T (ds, dy[t]) and dw = dw + dw'. Its body computes f
-    again from s[t], which the forward Loop gives out for it. What is cheaper outside of the turns
-    than in each, `OuterGradient` takes out of them. The node may get further outputs.
+    again from s[t], for which the forward Loop gets outputs.
 
     Raises:
         GradientError: The body has an operator without a rule or draws random numbers, or a state
@@ -178,13 +177,10 @@ class _Product:
 
 
 class OuterGradient:
-    """The gradient of an outer value: the sum of those of the turns.
+    """The gradient of an outer value: the sum of the gradients of the turns.
 
-    Rows that turns gather, and factors of a product, are given out by the turns and put together
-    once. All else is carried from turn to turn and added up, in float32 at least.
-
-    Attributes:
-        value: The outer value.
+    Rows that turns gather, and factors of a product, are stacked by the loop and put together
+    once. Other gradients are added up from turn to turn, in float32 or wider.
     """
 
     def __init__(self, b: Builder, loop: BackwardLoop, value: ir.Value, gradient: Gradient) -> None:
@@ -224,9 +220,9 @@ class OuterGradient:
 
 
 def _product(gradient: ir.Value) -> ir.Node | None:
-    """Return the Gemm that computes a gradient as A^T B, if A and B are the same in all turns.
+    """Return the Gemm that computes a gradient as A^T B, if A and B have rows of known length.
 
-    The lengths of the gradient are to be known, since a loop without turns does not tell them.
+    A loop without turns gives no lengths.
     """
     node = gradient.producer()
     if node is None or node.op_type != "Gemm" or len(node.inputs) != 2:
@@ -234,10 +230,10 @@ def _product(gradient: ir.Value) -> ir.Node | None:
     attributes = node.attributes
     if not attributes.get_int("transA", 0) or attributes.get_int("transB", 0):
         return None
-    return node if all(_has_alike_rows(v) for v in node.inputs) else None
+    return node if all(_has_known_rows(v) for v in node.inputs) else None
 
 
-def _has_alike_rows(value: ir.Value | None) -> bool:
+def _has_known_rows(value: ir.Value | None) -> bool:
     if value is None or value.shape is None or is_vague(value.shape):
         return False
     return isinstance(value.shape.dims[-1], int)

@@ -16,21 +16,32 @@ from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.grad.builder.annotate import annotate
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import copied, input_of, is_vague
-from amp_rewrite.grad.oldest_opset import INITIALIZERS_ALONE, OLDEST
-from amp_rewrite.grad.recurrent import function as recurrent
-from amp_rewrite.grad.recurrent.description import OPERATORS as RECURRENT
 from amp_rewrite.grad.rules import DIFFERENTIABLE, FORMULAS
+from amp_rewrite.grad.rules.recurrent import RULES as RECURRENT
+from amp_rewrite.grad.rules.recurrent import spell_recurrent
 from amp_rewrite.grad.scan_as_loop import scans_as_loops
 from amp_rewrite.grad.settled_shapes import settle_ceil_mode, settle_loop_shapes
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.io.convert_opset import CANNOT_CONVERT, converted_proto
 from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_object import infer_types
+from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 
 _LONG = 1 << 22  # elements
+
+OLDEST = 16
+"""Gradient rules hold from this opset on, from which a scatter can add."""
+
+INITIALIZERS_ALONE = 4
+"""The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
+
+_TARGET = 17
+"""The opset that older models are converted to; 18 moves the axes of every reduction."""
 
 
 def prepare(model: ir.Model) -> None:
@@ -60,10 +71,37 @@ def prepare(model: ir.Model) -> None:
     while _expand(model):
         _inline(model)
         _record(model)
-    model.graph.opset_imports.pop(recurrent.DOMAIN, None)  # no call of it is left
+    if spell_recurrent(model):
+        _record(model)
     if scans_as_loops(model):
         _record(model)
     model.meta[PREPARED_KEY] = True
+
+
+def modernise(model: ir.Model) -> None:
+    """Bring a model of an opset that the gradient rules do not know up to one that they do."""
+    opset = model.graph.opset_imports.get("", OLDEST)
+    if opset >= OLDEST:
+        return
+    external = [
+        v.const_value
+        for v in model.graph.initializers.values()
+        if isinstance(v.const_value, ir.ExternalTensor)
+    ]
+    try:
+        old = to_proto(model)
+        old.ir_version = max(old.ir_version, INITIALIZERS_ALONE)
+        proto = converted_proto(old, _TARGET)
+        new = load(proto, base_dir=external[0].base_dir if external else None)
+    except CANNOT_CONVERT as error:
+        reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
+        raise GradientError(
+            "a model of this opset has no gradients",
+            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {reason}",
+            expected=f"opset {OLDEST} or later",
+            remedy="export the model with a later opset",
+        ) from error
+    model.graph, model.ir_version = new.graph, new.ir_version
 
 
 def record_types(model: ir.Model) -> None:
@@ -161,7 +199,7 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
-        if key in DIFFERENTIABLE and key not in RECURRENT:
+        if key in DIFFERENTIABLE:
             continue
         if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function
@@ -170,10 +208,6 @@ def _expand(model: ir.Model) -> bool:
             continue
         model.functions[function.identifier()] = function
         node.overload = function.overload
-        if function.domain == recurrent.DOMAIN:
-            node.domain = function.domain
-            node.attributes.clear()  # the function is made for them
-            model.graph.opset_imports[function.domain] = 1
         changed = True
     return changed
 
@@ -182,8 +216,6 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function that defines a node's operator, under an overload of its own."""
     opset = model.graph.opset_imports.get("", OLDEST)
     overload = f"{node.name or node.op_type}/{len(model.functions)}"
-    if node.op_type in RECURRENT:
-        return recurrent.body(node, opset, overload)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
@@ -207,16 +239,15 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     # The body is valid at the newer opset too, or the standard would define a newer body.
     for imported in proto.opset_import:
         imported.version = model.graph.opset_imports.setdefault(imported.domain, imported.version)
-    return ir.from_proto(proto)
+    made = ir.from_proto(proto)
+    made.sort()  # guards were added at the end
+    return made
 
 
 def _content(schema: Any, node: ir.Node, opset: int) -> bytes:
     """Return the serialized definition of an operator; empty if it has none.
 
-    Args:
-        schema: An onnx.defs.OpSchema, whose stubs lack what is asked here.
-        node: A node of that operator, whose types and attributes the definition may depend on.
-        opset: The version of ai.onnx.
+    The schema is an onnx.defs.OpSchema, whose stubs lack what is asked here.
     """
     if schema.has_function:
         build = schema.get_function_with_opset_version
@@ -275,18 +306,3 @@ def guard_masked_rows(function: onnx.FunctionProto) -> None:
                 helper.make_node("Where", [where.input[0], zero, x], [kept]),
             ]
         )
-    _sort(function)
-
-
-def _sort(function: onnx.FunctionProto) -> None:
-    """Put every node behind those that it reads; their order stays otherwise."""
-    waiting, ordered = list(function.node), list[onnx.NodeProto]()
-    computed = {"", *function.input}
-    while waiting:
-        ready = next(node for node in waiting if computed.issuperset(node.input))
-        waiting.remove(ready)
-        ordered.append(ready)
-        computed.update(ready.output)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
-    del function.node[:]
-    function.node.extend(copies)

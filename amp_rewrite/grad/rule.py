@@ -15,12 +15,12 @@ from amp_rewrite.grad.builder.builder import Builder
 class IndexedSlices(NamedTuple):
     """The gradient of a table of which only some rows were read (TensorFlow's IndexedSlices).
 
-    The dense gradient is zero but for `dense[indices[i]] += values[i]`; indices may repeat.
+    The dense gradient is zeros with `dense[indices[i]] += values[i]`; indices may repeat.
     """
 
     values: ir.Value  # (M, *row), the table's float type
     indices: ir.Value  # (M,) int64, not negative
-    dense_shape: ir.Value | None = None  # (1 + rank of a row,) int64; None: the variable tells
+    dense_shape: ir.Value | None = None  # (1 + rank of a row,) int64; None: that of the variable
 
     def __mul__(self, factor: Any) -> IndexedSlices:  # pyright: ignore[reportIncompatibleMethodOverride] a tuple's repeats it
         """Return the slices of the gradient times a number, or a scalar value."""

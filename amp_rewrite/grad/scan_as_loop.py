@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.grad.builder.known import copied, take_place
+from amp_rewrite.grad.builder.known import copied
 
 _INT64_MIN = int(np.iinfo(np.int64).min)
 
@@ -14,10 +14,7 @@ _INT64_MIN = int(np.iinfo(np.int64).min)
 def scans_as_loops(model: ir.Model) -> bool:
     """Put a Loop in the place of every Scan, in place; return whether there was one.
 
-    A Scan along an axis that is not the first, of something whose rank is not known, stays.
-
-    Args:
-        model: Of an opset from 9 on, in which Scan has no batch; with recorded types.
+    A Scan along an axis that is not the first, of a value of unknown rank, stays.
     """
     nodes = [node for node in model.graph.all_nodes() if node.op_type == "Scan" and not node.domain]
     scans = [scan for scan in map(_Scan, nodes) if scan.knows_axes()]
@@ -45,7 +42,7 @@ class _Scan:
         return list(self._node.attributes.get_ints(name, [0] * count))
 
     def knows_axes(self) -> bool:
-        """Return whether the axes can be brought to the front, and back to their places."""
+        """Return whether the ranks are known that moving the axes takes."""
         wholes = zip(self._node.inputs[self._states :], self._input_axes, strict=True)
         parts = zip(self._body.outputs[self._states :], self._output_axes, strict=True)
         pairs = [*wholes, *parts]
@@ -53,8 +50,6 @@ class _Scan:
 
     def replace(self, b: Builder) -> None:
         """Put a Loop, with the nodes that it needs around it, in the place of the node."""
-        graph = self._node.graph
-        assert graph is not None, "the node was found in a graph"
         around = b.child(ir.Graph([], [], nodes=()))
         count = self._turn_body(b.child(self._body), around)
         states, results = self._node.inputs[: self._states], len(self._body.outputs) - 1
@@ -64,14 +59,7 @@ class _Scan:
         self._type(outputs, around)
         wholes = zip(outputs[self._states :], self._output_axes, self._output_turned, strict=True)
         placed = [_to_place(around, *whole) for whole in wholes]
-        for node in around.added:
-            node.metadata_props.clear()  # they belong to the forward model
-        nodes = list(around.graph)
-        around.graph.remove(nodes)
-        graph.insert_before(self._node, nodes)
-        for old, new in zip(self._node.outputs, [*outputs[: self._states], *placed], strict=False):
-            take_place(new, old)
-        graph.remove(self._node, safe=True)
+        around.replace(self._node, [*outputs[: self._states], *placed])
 
     def _turn_body(self, inner: Builder, around: Builder) -> ir.Value:
         """Make the body that of a Loop; return how many turns there are."""
@@ -79,8 +67,8 @@ class _Scan:
         scanned = [v for v in self._node.inputs[self._states :] if v is not None]
         wholes = [_to_front(around, *pair) for pair in zip(scanned, self._input_axes, strict=True)]
         count = around.squeeze(around.dim(wholes[0], 0), [0])
-        turn = _scalar(inner, "turn", ir.DataType.INT64)
-        goes_on = _scalar(inner, "goes_on", ir.DataType.BOOL)
+        turn = inner.value("turn", ir.DataType.INT64)
+        goes_on = inner.value("goes_on", ir.DataType.BOOL)
         parts = body.inputs[self._states :]
         for part, whole, turned in zip(parts, wholes, self._input_turned, strict=True):
             index = inner.sub(around.sub(count, 1), turn) if turned else turn
@@ -96,8 +84,6 @@ class _Scan:
         body.outputs.clear()
         body.outputs.extend(outputs)
         body.sort()
-        for node in inner.added:
-            node.metadata_props.clear()
         return count
 
     def _type(self, outputs: list[ir.Value], b: Builder) -> None:
@@ -111,10 +97,6 @@ class _Scan:
             )
 
 
-def _scalar(b: Builder, name: str, dtype: ir.DataType) -> ir.Value:
-    return ir.Value(name=b.free_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
-
-
 def _to_front(b: Builder, whole: ir.Value, axis: int) -> ir.Value:
     """Return `whole` with an axis as its first one."""
     if axis == 0:
@@ -125,7 +107,7 @@ def _to_front(b: Builder, whole: ir.Value, axis: int) -> ir.Value:
 
 
 def _to_place(b: Builder, whole: ir.Value, axis: int, turned: int) -> ir.Value:
-    """Return `whole`, turned around if it is to be, with its first axis at another place."""
+    """Return `whole`, reversed if `turned`, with its first axis at another place."""
     if turned:
         whole = b.shaped_like(b.slice(whole, [-1], [_INT64_MIN], [0], [-1]), whole)
     if axis == 0:

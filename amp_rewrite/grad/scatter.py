@@ -9,13 +9,7 @@ from amp_rewrite.grad.builder.builder import Builder
 
 
 def non_negative(b: Builder, indices: ir.Value, length: ir.Value) -> ir.Value:
-    """Return int64 indices counted from the front.
-
-    Args:
-        b: The builder.
-        indices: Indices of any integer type and shape, counted from the end where negative.
-        length: The length of the indexed axis: int64, one element.
-    """
+    """Return int64 indices counted from the front; negative ones count from the end of `length`."""
     indices = b.cast(indices, ir.DataType.INT64)
     numbers = b.array(indices)
     if numbers is not None and numbers.size and numbers.min() >= 0:
@@ -24,13 +18,9 @@ def non_negative(b: Builder, indices: ir.Value, length: ir.Value) -> ir.Value:
 
 
 def scatter_rows(b: Builder, base: ir.Value, indices: ir.Value, rows: ir.Value) -> ir.Value:
-    """Return `base` with `rows[i]` added to its row `indices[i]`; indices may repeat.
+    """Return `base`, (N, *row), with `rows[i]` added to its row `indices[i]`; indices may repeat.
 
-    Args:
-        b: The builder.
-        base: (N, *row).
-        indices: (M,) int64, not negative.
-        rows: (M, *row).
+    The indices are (M,) int64, not negative.
     """
     added = b.op("ScatterND", base, b.unsqueeze(indices, [1]), rows, reduction="add")
     return b.shaped_like(added, base)
@@ -39,15 +29,7 @@ def scatter_rows(b: Builder, base: ir.Value, indices: ir.Value, rows: ir.Value) 
 def scatter_along(
     b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value, axis: int
 ) -> ir.Value:
-    """Return zeros of the shape of `like` with `updates` added along an axis (ScatterElements).
-
-    Args:
-        b: The builder.
-        like: Has the shape and type of the result.
-        indices: Of the shape of `updates`; negative ones count from the end.
-        updates: No axis longer than that of `like`.
-        axis: The axis that indices run along.
-    """
+    """Return zeros of the shape of `like` with `updates` added along an axis (ScatterElements)."""
     zeros = b.zeros_like(like)
     total = b.op("ScatterElements", zeros, indices, updates, axis=axis, reduction="add")
     return b.shaped_like(total, like)
@@ -64,16 +46,8 @@ def scatter_axis(
 ) -> ir.Value:
     """Return zeros with the slices of `updates` along an axis added at indices (undoes Gather).
 
-    Args:
-        b: The builder.
-        updates: (.., M, ..).
-        indices: (M,) int64; negative ones count from the end.
-        axis: The axis of length M.
-        length: The length N of the axis afterwards: int64, one element.
-        unique: No index comes twice.
-
-    Returns:
-        (.., N, ..).
+    Updates are (.., M, ..), indices (M,), and the result (.., N, ..), with N = `length`. With
+    `unique`, no index comes twice.
     """
     rank = b.rank(updates)
     if rank is None:
@@ -92,14 +66,7 @@ def scatter_axis(
 
 
 def scatter_nd(b: Builder, like: ir.Value, indices: ir.Value, updates: ir.Value) -> ir.Value:
-    """Return zeros of the shape of `like` with updates added at index tuples (undoes GatherND).
-
-    Args:
-        b: The builder.
-        like: Has the shape and type of the result.
-        indices: (.., k) int64; negative ones count from the end.
-        updates: (.., *like.shape[k:]).
-    """
+    """Return zeros of the shape of `like` with updates added at index tuples (undoes GatherND)."""
     zeros = b.zeros_like(like)
     total = b.op("ScatterND", zeros, indices, updates, reduction="add")
     return b.shaped_like(total, like)

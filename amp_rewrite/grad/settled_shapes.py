@@ -1,4 +1,4 @@
-"""What inference leaves open or counts wrongly: what a Loop carries, and windows of a pool."""
+"""Shapes that onnx does not infer or infers wrongly: states of a Loop, and windows of a pool."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _after_turn(
 
 
 _SETTLED = 22
-"""The opset from which onnx's inference leaves out a window that begins behind the data."""
+"""The opset from which onnx's inference leaves out a window that begins after the data."""
 
 
 def settle_ceil_mode(model: ir.Model) -> bool:
     """Turn ceil_mode off where it changes no result; return whether shapes are to be inferred anew.
 
     With n = ceil((length + pads - extent) / stride) + 1 windows along an axis, a last one that
-    would begin in the padding behind the data is left out by PyTorch, by ONNX Runtime and by the
+    would begin in the padding after the data is left out by PyTorch, by ONNX Runtime and by the
     standard from opset 22 on, but counted by the inference of older opsets. Without ceil_mode there
     are n - 1 windows, the same ones. The shapes of what is computed from such a node are forgotten.
     """

@@ -34,18 +34,10 @@ def gradients(
     Only what lies between `wrt` and the seeds is differentiated. Gradients that meet at a value
     are added in the widest of their types; broadcasting is undone here and nowhere else.
 
-    Args:
-        b: Builder of the graph that the values belong to; the gradient's nodes go there.
-        seeds: Value -> the gradient that arrives at it from outside.
-        wrt: Floating-point values to differentiate with respect to.
-        sparse: Whether a gradient may be IndexedSlices.
-        stops: Where given, an operator that has no rule for its use lets no gradient through, and
-            is put in with the reason, in one line, also one inside a branch or a loop.
-
-    Returns:
-        One gradient per value of `wrt`: None where no seed depends on it, IndexedSlices where it
-        is a table of which rows are gathered and nothing else is done with it, and which the graph
-        does not compute.
+    `seeds` has the gradients that arrive from outside. A gradient is None where no seed depends on
+    the value; if `sparse`, it is IndexedSlices for a table that the graph does not compute and of
+    which it only gathers rows. With `stops`, an operator that has no rule for its use blocks the
+    gradient and is added there with the reason, also one inside a branch or a loop.
 
     Raises:
         GradientError: An operator in between has no rule, or its rule cannot handle this use, and
@@ -71,7 +63,7 @@ def gradients(
         totals = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]
         kept.update(v for g in totals if g is not None for v in _parts(g))
         return totals
-    finally:  # a failed walk leaves nothing behind
+    finally:  # a failed walk leaves no nodes
         b.source, b.varying, b.stops = None, set(), None
         b.remove_unused(kept, start)
 
@@ -88,7 +80,7 @@ def depending_on(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Va
 
 
 def _passes(b: Builder, node: ir.Node, arrived: Mapping[ir.Value, object]) -> bool:
-    """Return whether a gradient has reached a node that leads back to what is asked for."""
+    """Return whether a gradient has reached a node from which a value of `wrt` is reached."""
     if has(node, Trait.NO_GRADIENT):
         return False
     reached = any(v in b.varying and v in arrived for v in node.outputs)
@@ -104,7 +96,7 @@ def _is_computed(b: Builder, value: ir.Value) -> bool:
 def _total(
     b: Builder, arrived: dict[ir.Value, list[Gradient]], value: ir.Value, *, sparse: bool = False
 ) -> Gradient | None:
-    """Return the sum of what has arrived at a value, and put it in the place of the parts."""
+    """Return the sum of the gradients that have arrived at a value, and keep it in their place."""
     parts = arrived.get(value)
     if not parts:
         return None
@@ -114,7 +106,7 @@ def _total(
 
 
 def _pass_on(b: Builder, node: ir.Node, arrived: dict[ir.Value, list[Gradient]]) -> None:
-    """Add what a node makes of the gradients of its outputs to what has arrived."""
+    """Add the gradients of a node's inputs to those that have arrived."""
     received = [_total(b, arrived, v) for v in node.outputs]
     for value, gradient in _apply(b, node, received):
         arrived.setdefault(value, []).append(gradient)
@@ -237,14 +229,14 @@ def _branch(
     return body
 
 
-# Those with graphs inside, whose gradients are made by a walk through these.
+# operators: those with graphs inside, which are walked too.
 _CONTROL = {"If": if_gradients, "Loop": loop_gradients}
 
 
 def accumulate(b: Builder, parts: Sequence[Gradient], value: ir.Value, *, sparse: bool) -> Gradient:
     """Return the sum of gradients in the type of `value`, added in the widest type among them.
 
-    The sum is IndexedSlices if it may be, `sparse`, and all parts are.
+    The sum is IndexedSlices if `sparse` and all parts are.
     """
     if value.dtype is None:  # onnx infers nothing for operators of others
         first = parts[0]

@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from named_nodes import WAYS, low, model
 from rewrite_text import parse, rewritten
 
 import amp_rewrite as amp
 
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 RNG = np.random.default_rng(0)
 A = np.array([[np.cos(0.1), -np.sin(0.1)], [np.sin(0.1), np.cos(0.1)]]) * 0.999
 NUMBERS = {
@@ -57,9 +52,8 @@ BOUNDED = {
 }
 
 
-def model(body: str, loop: str, opset: int = 17) -> onnx.ModelProto:
+def looped(body: str, loop: str, opset: int = 17) -> onnx.ModelProto:
     """Return a Scan or Loop whose body makes n of x and e; what is fed and read are layers."""
-    names = body.replace("(", " ").replace(")", " ").replace(",", " ").split()
     turn = f"[feed] e = MatMul(u, b) {body} [read] y = MatMul(n, c) m = Identity(n)"
     if loop == "Scan":
         text = f"""g (float[T,1,16] us) => (float[T,1,8] ys) {{
@@ -70,20 +64,7 @@ def model(body: str, loop: str, opset: int = 17) -> onnx.ModelProto:
             last, ys = Loop<body = step (int64 i, bool go, float[1,8] x)
             => (bool on, float[1,8] m, float[1,8] y) {{ {turn} on = Identity(go) }}>(T, yes, first)
             }}"""
-    found = parse(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
-    for name, value in {"first": np.ones((1, 8)), **NUMBERS}.items():
-        if name in {*names, "b", "c", "first"}:
-            array = np.asarray(value, np.float32)
-            found.graph.initializer.append(numpy_helper.from_array(array, name))
-    if loop == "Loop":
-        found.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
-    return found
-
-
-def low(result: amp.RewriteResult) -> set[str]:
-    """Return the nodes that compute in low precision."""
-    nodes = result.report.nodes
-    return {n.name for n in nodes if any(v.dtype != "float32" for v in n.variables.values())}
+    return model(text, opset, first=np.ones((1, 8)), yes=np.array(True), **NUMBERS)
 
 
 def carried(result: amp.RewriteResult) -> set[str]:
@@ -96,7 +77,7 @@ def carried(result: amp.RewriteResult) -> set[str]:
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
 @pytest.mark.parametrize("body", UNBOUNDED)
 def test_a_state_that_nothing_bounds_stays_float32(body: str, loop: str) -> None:
-    result = rewritten(model(UNBOUNDED[body], loop), target="cuda")
+    result = rewritten(looped(UNBOUNDED[body], loop), target="cuda")
     assert loop in carried(result)
     assert {"feed", "read"} <= low(result)
     if "MatMul(x, a)" in UNBOUNDED[body]:
@@ -106,7 +87,7 @@ def test_a_state_that_nothing_bounds_stays_float32(body: str, loop: str) -> None
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
 @pytest.mark.parametrize("body", BOUNDED)
 def test_a_bounded_cell_is_left_alone(body: str, loop: str) -> None:
-    result = rewritten(model(BOUNDED[body], loop), target="cuda")
+    result = rewritten(looped(BOUNDED[body], loop), target="cuda")
     assert not carried(result)
     products = {n.name for n in result.report.nodes if n.op == "MatMul"}
     assert products <= low(result)
@@ -114,7 +95,7 @@ def test_a_bounded_cell_is_left_alone(body: str, loop: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_filter_is_right_after_many_steps(way: str) -> None:
-    source = model(UNBOUNDED["MatMul"], "Scan", opset=22)
+    source = looped(UNBOUNDED["MatMul"], "Scan", opset=22)
     result = rewritten(source, **WAYS[way])
     feeds = {"us": np.ones((200, 1, 16), np.float32)}
     wanted, found = (amp.evaluate(m, feeds)["ys"] for m in (source, result.model))

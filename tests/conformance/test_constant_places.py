@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
-from rewrite_text import assert_close, parse, rewritten
+from named_nodes import WAYS, low, model, reasons
+from rewrite_text import assert_close, rewritten
 
-import amp_rewrite as amp
-from amp_rewrite.rewriting.report.records import NodeRecord
-
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 WIDTH = 64
 COLUMNS, ROWS = np.meshgrid(np.linspace(-1, 1, WIDTH), np.linspace(-1, 1, 8))
 GRID = np.stack([COLUMNS, ROWS])[None].astype(np.float32)
 RNG = np.random.default_rng(0)
-
-
-def model(text: str, **constants: np.ndarray | float) -> onnx.ModelProto:
-    """Parse a graph of opset 22, at which Conv takes bfloat16, and give it constants."""
-    found = parse(f'<ir_version: 10, opset_import: ["" : 22]> {text}')
-    arrays = {name: np.asarray(value) for name, value in constants.items()}
-    arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in arrays.items()}
-    found.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
-    return found
-
-
-def reasons(result: amp.RewriteResult) -> dict[str, str]:
-    """Return, by node with one type variable, why it has its type."""
-    nodes = (node for node in result.report.nodes if len(node.variables) == 1)
-    return {node.name: next(iter(node.variables.values())).reason for node in nodes}
-
-
-def dtypes(node: NodeRecord) -> set[str]:
-    """Return the types that a node computes in."""
-    return {variable.dtype for variable in node.variables.values()}
 
 
 HEAD = "g (float[1,8,8,64] x) => (float[1,8,8,64] y) { [layer] flow = Conv<pads = [1,1,1,1]>(x, w) "
@@ -114,8 +85,8 @@ def test_a_ramp_in_front_of_a_jump_or_angle_stays_float32(jump: str, way: str) -
     result = rewritten(source, **WAYS[way])
     found = reasons(result)
     assert (found["layer"], found["moved"]) == ("allow-list", "demand")
-    low = {n.op for n in result.report.nodes if {"float16", "bfloat16"} & dtypes(n)}
-    assert low <= {"Cast", "Conv", "Transpose", "Identity"}
+    operators = {n.op for n in result.report.nodes if n.name in low(result)}
+    assert operators <= {"Cast", "Conv", "Transpose", "Identity"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -134,48 +105,6 @@ def test_an_oscillator_keeps_its_phase(product: str, way: str) -> None:
     assert found["phase"] == "demand"
     assert found["layer"] == "allow-list"
     assert_close(result, source, {"x": np.ones((1, 16), np.float32)})
-
-
-FREQUENCIES = {
-    "Sigmoid": "[bend] b = Sigmoid(h) f = Mul(b, high) [phase] p = Mul(f, seconds)",
-    "Softplus": "[bend] b = Softplus(h) f = Mul(high, b) [phase] p = MatMul(f, seconds)",
-    "Exp": "[bend] b = Exp(h) u = Add(b, one) f = Div(u, low) [phase] p = Mul(seconds, f)",
-    "Relu": "m = Mul(h, high) [bend] b = Relu(m) f = Clip(b, one) [phase] p = Mul(f, seconds)",
-    "Swish": "[bend] g = Sigmoid(h) b = Mul(h, g) f = Mul(b, high) [phase] p = Mul(f, seconds)",
-    "moved": "[bend] b = Tanh(h) e = Expand(b, shape) f = Mul(e, high) [phase] q = Mul(f, seconds) "
-    "n = Neg(q) p = Add(n, one)",
-    "CumSum": "e = Expand(h, shape) [bend] b = Sigmoid(e) f = Mul(b, low) "
-    "[phase] c = CumSum(f, axis) p = Mul(c, turn)",
-    "turns": "e = Expand(h, shape) [bend] b = Sigmoid(e) f = Mul(b, low) "
-    "[phase] c = CumSum(f, axis) r = Mod<fmod = 1>(c, one) p = Mul(r, turn)",
-}
-MELODY = {
-    "w": RNG.standard_normal((16, 1)) / 4,
-    "seconds": np.arange(2400)[None] / 24000,
-    "high": 2000.0,
-    "low": 0.01,
-    "one": 1.0,
-    "turn": 2 * np.pi,
-    "shape": np.array([1, 2400]),
-    "axis": np.array(1),
-    "v": RNG.standard_normal((2400, 4)) / 50,
-}
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("spelling", FREQUENCIES)
-def test_a_predicted_frequency_stays_float32(spelling: str, way: str) -> None:
-    source = model(
-        f"""g (float[1,16] x) => (float[1,4] y) {{ [layer] h = MatMul(x, w) {FREQUENCIES[spelling]}
-        s = Sin(p) [behind] y = MatMul(s, v) }}""",
-        **MELODY,
-    )
-    result = rewritten(source, **WAYS[way])
-    found = reasons(result)
-    assert [found[name] for name in ("layer", "bend", "phase")] == ["demand"] * 3
-    assert found["behind"] == ("long-sum" if way == "webgpu" else "allow-list")
-    assert_close(result, source, {"x": RNG.standard_normal((1, 16)).astype(np.float32)})
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -207,38 +136,6 @@ def test_what_remains_of_two_places_stays_float32(way: str) -> None:
     found = reasons(rewritten(source, **WAYS[way]))
     assert [found[name] for name in ("moved", "next", "left")] == ["demand"] * 3
     assert {found[name] for name in ("layer", "again", "behind")} == {"allow-list"}
-
-
-# Each reads h, (1, 64), and makes s of places in a constant, some of which float16 does not have.
-READERS = {
-    "a comparison": "[by] c = Less(ramp, h) s = Where(c, h, zero)",
-    "an equality": "f = Floor(h) [by] c = Equal(f, ramp) s = Where(c, h, zero)",
-    "a mean of places": "p = Softmax(h) q = Mul(p, ramp) [by] m = ReduceSum(q, last) s = Floor(m)",
-    "a product with places": "p = Softmax(h) column = Transpose(ramp) [by] m = MatMul(p, column) "
-    "s = Floor(m)",
-    "places behind bounds": "a = Add(ramp, h) b = Max(a, zero) c = Clip(b, zero, last_place) "
-    "[by] s = Floor(c)",
-    "x and y in turn": "[by] p = Add(h, turns) s = Floor(p)",
-    "a quotient": "[by] p = Div(ramp, h) s = Cos(p)",
-}
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("way", ["float16", "bfloat16"])
-@pytest.mark.parametrize("reader", READERS)
-def test_what_reads_places_stays_float32(reader: str, way: str) -> None:
-    source = model(
-        f"""g (float[1,64] x) => (float[1,64] y) {{ r = Relu(x)
-        [layer] h = MatMul(r, w) {READERS[reader]} [behind] t = Mul(h, s) y = MatMul(t, w) }}""",
-        w=np.eye(64),
-        ramp=np.arange(64.0)[None] * 47 + 0.25,
-        turns=GRID[0, :, ::2, ::8].reshape(2, -1).T.reshape(1, -1) * 1000,
-        zero=0.0,
-        last_place=4000.0,
-        last=np.array([1]),
-    )
-    found = reasons(rewritten(source, **WAYS[way]))
-    assert (found["layer"], found["by"]) == ("allow-list", "demand")
 
 
 LEFT_ALONE = {

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from named_nodes import WAYS, reasons
 from onnx import helper
 from rewrite_text import assert_close, parse, rewritten
 
 import amp_rewrite as amp
 
-WAYS: dict[str, dict[str, Any]] = {
-    "float16": {"precision": "float16"},
-    "bfloat16": {"precision": "bfloat16"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 MOVERS = {
     "ScatterElements": "ScatterElements<axis = 2>(p, zeros, third)",
     "ScatterND": "ScatterND(p, place, pair)",
@@ -41,13 +35,6 @@ def row(array: np.ndarray) -> str:
     return ", ".join(f"{number:.5g}" for number in array.ravel())
 
 
-def reason_of(result: amp.RewriteResult, name: str) -> str:
-    """Return why a node with one type variable has the type that it has."""
-    (node,) = [node for node in result.report.nodes if node.name == name]
-    (variable,) = node.variables.values()
-    return variable.reason
-
-
 @pytest.mark.share(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mover", MOVERS)
@@ -59,8 +46,8 @@ def test_a_demand_for_an_angle_goes_through_what_moves_it(mover: str, way: str) 
         {{ m = {MOVERS[mover]} [angle] a = MatMul(m, g) s = Sin(a) [layer] y = MatMul(s, w) }}"""
     )
     result = rewritten(source, **WAYS[way])
-    assert reason_of(result, "angle") == "demand"
-    assert reason_of(result, "layer") == "allow-list"
+    assert reasons(result)["angle"] == "demand"
+    assert reasons(result)["layer"] == "allow-list"
     p = np.random.default_rng(2).random((1, 3, 2)).astype(np.float32)
     assert_close(result, source, {"p": p})
 
@@ -95,14 +82,14 @@ def test_a_node_with_many_edges_has_a_finite_sum(tail: str, way: str) -> None:
     result = rewritten(source, **WAYS[way])
     assert_close(result, source, hub_feeds())
     if WAYS[way]["precision"] == "float16":
-        assert reason_of(result, "layer") == "unbounded-sum"
+        assert reasons(result)["layer"] == "unbounded-sum"
 
 
 def test_a_sum_that_is_divided_by_its_length_may_be_cast() -> None:
     tail = "n = Size(sources) f = Cast<to = 1>(n) mean = Div(sums, f) [layer] y = MatMul(mean, w)"
     source = parse(HUB.replace("TAIL", tail))
     result = rewritten(source)
-    assert reason_of(result, "layer") == "allow-list"
+    assert reasons(result)["layer"] == "allow-list"
     assert_close(result, source, hub_feeds())
 
 

@@ -3,98 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
-from rewrite_text import parse, rewritten
+from named_nodes import WAYS, low, model, reasons
+from rewrite_text import rewritten
 
 import amp_rewrite as amp
 
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 RNG = np.random.default_rng(0)
-OPSETS = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
-
-
-def model(text: str, **constants: np.ndarray | float) -> onnx.ModelProto:
-    """Parse a graph and give it those of some constants that it reads."""
-    found = parse(f"{OPSETS} {text}")
-    used = {name for node in found.graph.node for name in node.input}
-    for name, value in constants.items():
-        array = np.asarray(value)
-        array = array.astype(np.float32) if array.dtype.kind == "f" else array
-        if name in used:
-            found.graph.initializer.append(numpy_helper.from_array(array, name))
-    return found
-
-
-def reasons(result: amp.RewriteResult) -> dict[str, str]:
-    """Return, by node with one type variable, why it has its type."""
-    nodes = (node for node in result.report.nodes if len(node.variables) == 1)
-    return {node.name: next(iter(node.variables.values())).reason for node in nodes}
-
-
-def low(result: amp.RewriteResult) -> set[str]:
-    """Return the nodes that compute in low precision."""
-    nodes = result.report.nodes
-    return {n.name for n in nodes if any(v.dtype != "float32" for v in n.variables.values())}
-
-
-# h is what a layer gives, (64, 32); each makes d, its squared distances, (64, 64).
-SQUARES = {
-    "Mul": "s = Mul(h, h) q = ReduceSum(s, last)",
-    "Pow": "s = Pow(h, two) q = ReduceSum(s, last)",
-    "ReduceSumSquare": "q = ReduceSumSquare(h, last)",
-    "ReduceL2": "n = ReduceL2(h, last) q = Mul(n, n)",
-    "Einsum": 'v = Einsum<equation = "ij,ij->i">(h, h) q = Unsqueeze(v, last)',
-    "ones": "s = Mul(h, h) q = MatMul(s, ones)",
-    "product": "a = Unsqueeze(h, last) b = Transpose<perm = [0,2,1]>(a) c = MatMul(b, a) "
-    "q = Squeeze(c, last)",
-    "diagonal": "a = Transpose(h) b = MatMul(h, a) c = Mul(b, unit) q = ReduceSum(c, last)",
-}
-DISTANCES = {
-    "Add": "t = Transpose(h) [cross] p = MatMul(h, t) m = Mul(p, minus) qt = Transpose(q) "
-    "e = Add(m, q) d = Add(e, qt)",
-    "Sub": "t = Transpose(h) [cross] p = MatMul(h, t) m = Mul(p, two) qt = Transpose(q) "
-    "e = Add(q, qt) d = Sub(e, m)",
-    "scaled": "t = Transpose(h) g = Mul(t, minus) [cross] p = MatMul(h, g) qt = Transpose(q) "
-    "d = Sum(p, q, qt)",
-    "Gemm": "qt = Transpose(q) [cross] p = Gemm<alpha = -2.0, transB = 1>(h, h, q) d = Add(p, qt)",
-    "FusedMatMul": "qt = Transpose(q) [cross] p = com.microsoft.FusedMatMul<alpha = -2.0, "
-    "transB = 1>(h, h) e = Add(p, q) d = Add(e, qt)",
-    "Einsum": 'qt = Transpose(q) [cross] p = Einsum<equation = "ik,jk->ij">(h, h) '
-    "m = Mul(p, minus) e = Add(qt, m) d = Add(q, e)",
-    "joined": "g = Mul(h, minus) o = Mul(q, zero) left = Concat<axis = 1>(g, q, o) "
-    "right = Concat<axis = 1>(h, o, q) rt = Transpose(right) [cross] d = MatMul(left, rt)",
-}
 NUMBERS = {
     "w": RNG.standard_normal((32, 32)) / 6,
     "ones": np.ones((32, 1)),
-    "unit": np.eye(64),
     "last": np.array([-1]),
     "two": 2.0,
     "minus": -2.0,
     "zero": 0.0,
 }
 LAYERS = "g (float[64,32] x) => (float[64,32] y) { [layer] h = MatMul(x, w) "
-BEHIND = " near = Neg(d) k = Softmax(near) [behind] y = MatMul(k, v0) }"
-
-
-@pytest.mark.share(3)
-@pytest.mark.parametrize("square", SQUARES)
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_a_product_that_meets_its_squares_stays_float32(distance: str, square: str) -> None:
-    source = model(
-        f"{LAYERS} {SQUARES[square]} {DISTANCES[distance]} {BEHIND}",
-        **NUMBERS,
-        v0=RNG.standard_normal((64, 32)) / 8,
-    )
-    found = reasons(amp.rewrite(source))
-    assert found["cross"] == "difference"
-    assert (found["layer"], found["behind"]) == ("allow-list", "allow-list")
 
 
 CODES = RNG.standard_normal((32, 64)).astype(np.float32) + 8
@@ -104,31 +28,6 @@ CODEBOOKS = {
     "Gemm": ("[cross] d = Gemm(h, codes, squares)", -2 * CODES, 0.25),
     "Sub": ("[cross] p = MatMul(h, codes) d = Sub(squares, p)", 2 * CODES, 0.25),
 }
-
-
-SQUARED_CODES = {
-    "moved": "t = Transpose(rows) [cross] p = MatMul(h, t)",
-    "stored twice": "[cross] p = MatMul(h, columns)",
-    "stored square": "r = MatMul(h, square) [cross] p = MatMul(r, columns)",
-    "scaled": "[cross] p = MatMul(h, doubled)",
-}
-
-
-@pytest.mark.parametrize("spelling", SQUARED_CODES)
-def test_squares_of_codes_that_the_model_computes_are_known(spelling: str) -> None:
-    source = model(
-        f"{LAYERS} q = Mul(rows, rows) s = ReduceSum<keepdims = 0>(q, last) "
-        f"{SQUARED_CODES[spelling]} m = Mul(p, minus) d = Add(m, s) k = Softmax(d) "
-        "[behind] y = MatMul(k, v0) }",
-        **NUMBERS,
-        rows=CODES.T,
-        columns=CODES,
-        doubled=CODES * 2,
-        square=np.eye(32) * 3,
-        v0=RNG.standard_normal((64, 32)) / 8,
-    )
-    found = reasons(amp.rewrite(source))
-    assert (found["cross"], found["layer"]) == ("difference", "allow-list")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -75,16 +75,8 @@ def mixed_types(model: onnx.ModelProto) -> None:
     node_of(model.graph, "mm").input[0] = "x"
 
 
-def other_name(model: onnx.ModelProto) -> None:
-    node_of(model.graph, "sm").output[0] = model.graph.output[0].name = "z"
-
-
 def low_output(model: onnx.ModelProto) -> None:
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
-
-
-def other_shape(model: onnx.ModelProto) -> None:
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 7
 
 
 def same_node_name(model: onnx.ModelProto) -> None:
@@ -100,10 +92,6 @@ def second_cast(model: onnx.ModelProto) -> None:
     add_cast(model, "x", "x16b", TensorProto.FLOAT16)
 
 
-def noop_cast(model: onnx.ModelProto) -> None:
-    add_cast(model, "x", "x32", TensorProto.FLOAT)
-
-
 def unread_cast(model: onnx.ModelProto) -> None:
     add_cast(model, "k", "k16", TensorProto.FLOAT16)
 
@@ -117,39 +105,13 @@ def altered_weight(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
 
 
-def infinite_weight(model: onnx.ModelProto) -> None:
-    values = np.array([[1, 2], [3, np.inf]], np.float16)
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, "w"))
-
-
-def altered_float_weight(model: onnx.ModelProto) -> None:
-    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array(3, np.float32), "k"))
-
-
 def lost_producer(model: onnx.ModelProto) -> None:
     model.producer_name = ""
-
-
-def lost_doc_string(model: onnx.ModelProto) -> None:
-    model.doc_string = ""
-
-
-def other_graph_name(model: onnx.ModelProto) -> None:
-    model.graph.name = "other"
 
 
 def lost_node(model: onnx.ModelProto) -> None:
     model.graph.node.remove(node_of(model.graph, "sm"))
     node_of(model.graph, "if").output[0] = "y"
-
-
-def extra_node(model: onnx.ModelProto) -> None:
-    node_of(model.graph, "sm").input[0] = "b2"
-    model.graph.node.insert(4, helper.make_node("Identity", ["b"], ["b2"], name="extra"))
-
-
-def renamed_node(model: onnx.ModelProto) -> None:
-    node_of(model.graph, "sm").name = "softmax"
 
 
 def other_attribute(model: onnx.ModelProto) -> None:
@@ -158,11 +120,6 @@ def other_attribute(model: onnx.ModelProto) -> None:
 
 def altered_branch(model: onnx.ModelProto) -> None:
     node_of(model.graph, "if").attribute[0].g.node[0].op_type = "Tanh"
-
-
-def wrong_value_info(model: onnx.ModelProto) -> None:
-    info = next(v for v in model.graph.value_info if v.name == "h")
-    info.type.tensor_type.elem_type = TensorProto.FLOAT
 
 
 def branches_apart(model: onnx.ModelProto) -> None:
@@ -176,27 +133,17 @@ def branches_apart(model: onnx.ModelProto) -> None:
     [
         ("checker", mixed_types),
         ("types", mixed_types),
-        ("io-contract", other_name),
         ("io-contract", low_output),
-        ("io-contract", other_shape),
         ("unique-names", same_node_name),
         ("no-cast-chains", cast_chain),
         ("no-duplicate-casts", second_cast),
-        ("no-useless-casts", noop_cast),
         ("no-useless-casts", unread_cast),
         ("no-unused-initializers", unused_initializer),
         ("initializers-intact", altered_weight),
-        ("initializers-intact", infinite_weight),
-        ("initializers-intact", altered_float_weight),
         ("metadata", lost_producer),
-        ("metadata", lost_doc_string),
-        ("metadata", other_graph_name),
         ("nodes", lost_node),
-        ("nodes", extra_node),
-        ("nodes", renamed_node),
         ("nodes", other_attribute),
         ("nodes", altered_branch),
-        ("types", wrong_value_info),
         ("types", branches_apart),
     ],
 )

@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
-from rewrite_text import parse, rewritten
+from named_nodes import WAYS, low, model
+from rewrite_text import rewritten
 
 import amp_rewrite as amp
 
-WAYS = {
-    "float16": {"precision": "float16", "target": "cuda"},
-    "bfloat16": {"precision": "bfloat16", "target": "cuda"},
-    "webgpu": {"precision": "float16", "target": "webgpu"},
-}
 RNG = np.random.default_rng(0)
 BINS, FRAME = np.arange(17)[:, None], np.arange(32)[None]
 ANGLES = BINS * FRAME * 2 * np.pi / 32
@@ -47,33 +42,21 @@ SPELLINGS = {
 }
 
 
-def model(phase: str) -> onnx.ModelProto:
+def spectrum(phase: str) -> onnx.ModelProto:
     """Return a network behind the phases of what a convolution makes the spectrum of."""
-    found = parse(
-        f"""<ir_version: 10, opset_import: ["" : 22]> g (float[1,1,T] x) => (float[1,8,L] y) {{
+    return model(
+        f"""g (float[1,1,T] x) => (float[1,8,L] y) {{
         [real] re = Conv<strides = [8]>(x, c) [imaginary] im = Conv<strides = [8]>(x, s)
-        {phase} [behind] y = Conv<pads = [1,1]>(ph, v) }}"""
+        {phase} [behind] y = Conv<pads = [1,1]>(ph, v) }}""",
+        **NUMBERS,
     )
-    used = {name for node in found.graph.node for name in node.input}
-    for name, value in NUMBERS.items():
-        if name in used:
-            array = np.asarray(value)
-            array = array.astype(np.float32) if array.dtype.kind == "f" else array
-            found.graph.initializer.append(numpy_helper.from_array(array, name))
-    return found
-
-
-def low(result: amp.RewriteResult) -> set[str]:
-    """Return the nodes that compute in low precision."""
-    nodes = result.report.nodes
-    return {n.name for n in nodes if any(v.dtype != "float32" for v in n.variables.values())}
 
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_phase_and_its_spectrum_are_float32(spelling: str, way: str) -> None:
-    result = rewritten(model(SPELLINGS[spelling]), **WAYS[way])
+    result = rewritten(spectrum(SPELLINGS[spelling]), **WAYS[way])
     operators = {n.op for n in result.report.nodes if n.name in low(result)}
     assert "behind" in low(result)
     assert not {"real", "imaginary"} & low(result)
@@ -82,7 +65,7 @@ def test_a_phase_and_its_spectrum_are_float32(spelling: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_phases_of_tones_and_of_silence_are_right(way: str) -> None:
-    source = model(SPELLINGS["Div"])
+    source = spectrum(SPELLINGS["Div"])
     result = rewritten(source, **WAYS[way])
     for x in (np.sin(np.arange(256) / 3), np.full(256, 1e-4)):
         feeds = {"x": x[None, None].astype(np.float32)}
@@ -90,58 +73,6 @@ def test_phases_of_tones_and_of_silence_are_right(way: str) -> None:
         sound = np.isfinite(wanted)
         error = np.linalg.norm((wanted - found)[sound]) / np.linalg.norm(wanted[sound])
         assert error < (0.002 if WAYS[way]["precision"] == "float16" else 0.016)
-
-
-def test_what_makes_the_signal_of_a_vocoder_is_float32_too() -> None:
-    source = parse(
-        """<ir_version: 10, opset_import: ["" : 22]> g (float[1,9,T] f, float[1,64,T] h)
-        => (float[1,8,L] y, float[1,8,T] z) { [source] m = Conv(f, wm) t = Tanh(m)
-        [layer] n = Conv(h, wn) k = Add(t, n) re = Conv(k, c) im = Conv(k, s) q = Div(im, re)
-        a = Atan(q) [behind] y = Conv(a, v) z = Conv(n, w8) }"""
-    )
-    for name, array in {
-        **{name: NUMBERS[name] for name in ("c", "s", "v")},
-        "wm": RNG.standard_normal((1, 9, 1)),
-        "wn": RNG.standard_normal((1, 64, 1)),
-        "w8": RNG.standard_normal((8, 1, 1)),
-    }.items():
-        source.graph.initializer.append(
-            numpy_helper.from_array(np.asarray(array, np.float32), name)
-        )
-    result = rewritten(source, target="schema")
-    assert "source" not in low(result)
-    assert {"layer", "behind"} <= low(result)
-
-
-OPERATORS = {
-    "STFT": "f = Squeeze(k, one) z = STFT(f, step, window, length)",
-    "DFT": "f = Transpose<perm = [0,2,1]>(k) z = DFT<onesided = 1>(f)",
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("transform", OPERATORS)
-def test_what_makes_the_signal_in_front_of_a_transform_is_float32(transform: str, way: str) -> None:
-    source = parse(
-        f"""<ir_version: 10, opset_import: ["" : 22]> g (float[1,9,256] x) => (float[1,8,L] y)
-        {{ [source] m = Conv(x, wm) k = Tanh(m) {OPERATORS[transform]}
-        re = Gather<axis = -1>(z, first) im = Gather<axis = -1>(z, second) q = Div(im, re)
-        a = Atan(q) r = Reshape(a, shape) [behind] y = Conv(r, wn) }}"""
-    )
-    for name, array in {
-        "wm": RNG.standard_normal((1, 9, 1)).astype(np.float32) / 3,
-        "wn": RNG.standard_normal((8, 1, 1)).astype(np.float32),
-        "window": np.hanning(32).astype(np.float32),
-        **{name: np.array(k) for name, k in {"first": 0, "second": 1}.items()},
-        **{name: np.array(k) for name, k in {"step": 8, "length": 32}.items()},
-        "one": np.array([1]),
-        "shape": np.array([1, 1, -1]),
-    }.items():
-        source.graph.initializer.append(numpy_helper.from_array(array, name))
-    result = rewritten(source, **WAYS[way])
-    assert {n.op for n in result.report.nodes if n.name in low(result)} <= {"Reshape", "Conv"}
-    assert "source" not in low(result)
-    assert "behind" in low(result)
 
 
 def test_an_arctangent_of_a_layer_is_no_phase() -> None:

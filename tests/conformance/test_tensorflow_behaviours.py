@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tensorflow_model import FEEDS, INF, G, loss_of, states
 from twin import Twin
 
 import amp_rewrite as amp
@@ -45,28 +46,8 @@ DISABLE = _DOCS + "compat/v1/train/experimental/disable_mixed_precision_graph_re
 POLICY = _DOCS + "keras/mixed_precision/experimental/Policy"
 SHARD = _DOCS + "compat/v1/tpu/CrossShardOptimizer"
 
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-m (float[2] g, float[n, 2] h, int64[n] ids) => (float loss)
-<float[2] w = {1, 2}, float[3, 2] table = {1, 2, 3, 4, 5, 6}, float[1] unused = {7},
- int64[1] axes = {0}, int64 counter = {40}> {
-    p = Mul(w, g)
-    s = ReduceSum<keepdims=0>(p)
-    rows = Gather(table, ids)
-    q = Mul(rows, h)
-    t = ReduceSum<keepdims=0>(q)
-    loss = Add(s, t)
-    vector = Mul(p, p)
-    other = ReduceSum<keepdims=0>(unused, axes)
-    whole = Cast<to=7>(loss)
-    rounded = Round(s)
-}"""
-"""The gradient of w is what is fed as g; that of the rows of the table is what is fed as h."""
-
-G = np.array([3.0, -4.0], np.float32)
-FEEDS = {"g": G, "h": np.full((3, 2), 0.5, np.float32), "ids": np.array([2, 0, 2])}
 W = np.array([1.0, 2.0], np.float32)
 TABLE = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-INF = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
 NAN = {**FEEDS, "h": np.array([[0, np.nan], [0, 0], [0, 0]], np.float32)}
 BOTH = {**FEEDS, "g": np.array([np.inf, -np.inf], np.float32)}
 
@@ -90,23 +71,12 @@ class Row:
     text: str = ""
 
 
-def loss_of(name: str = "loss") -> amp.GraphValue:
-    return amp.value(amp.load(onnx.parser.parse_model(MODEL)), name)
-
-
 def pairs_of(optimizer: Optimizer | None = None, **options: Any) -> list[Any]:
     return (optimizer or GradientDescent(1.0)).compute_gradients(loss_of(), **options)
 
 
 def names_of(pairs: list[Any]) -> list[str]:
     return [variable.name for _, variable in pairs]
-
-
-def states(op: Any, feeds: Any = FEEDS, steps: int = 1) -> dict[str, np.ndarray]:
-    with amp.TrainingSession(op) as session:
-        for _ in range(steps):
-            session.run(feeds)
-        return session.state_dict()
 
 
 def fetched(op: Any, *names: str, feeds: Any = FEEDS) -> list[Any]:
@@ -226,42 +196,31 @@ of_optimizer = partial(Row, OPTIMIZER)
 OPTIMIZER_ROWS = [
     of_optimizer("the name must not be empty", lambda: Optimizer(False, ""), ValueError, "Must specify the opt"),
     of_optimizer("get_name returns the name", lambda: Optimizer(False, "mine").get_name(), "mine"),
-    of_optimizer("the default name is that of the class", lambda: opt.Adam().get_name(), "Adam"),
     of_optimizer("use_locking is an argument", lambda: GradientDescent(0.1, True).use_locking),
-    of_optimizer("GATE_NONE is 0", lambda: Optimizer.GATE_NONE, 0),
-    of_optimizer("GATE_OP is 1", lambda: Optimizer.GATE_OP, 1),
     of_optimizer("GATE_GRAPH is 2", lambda: Optimizer.GATE_GRAPH, 2),
     of_optimizer("minimize is compute_gradients, then apply_gradients", lambda: w_after(GradientDescent(1.0)) == states(applied(pairs_of()))["w"].tolist()),
     of_optimizer("minimize updates the variables", lambda: w_after(GradientDescent(1.0)), SGD_W),
     of_optimizer("minimize trains what the loss depends on", lambda: updated(GradientDescent().minimize(loss_of())), ["table", "w"]),
     of_optimizer("minimize takes var_list", lambda: updated(GradientDescent().minimize(loss_of(), var_list=["w"])), ["w"]),
     of_optimizer("var_list may be one variable", lambda: updated(GradientDescent().minimize(loss_of(), var_list="table")), ["table"]),
-    of_optimizer("var_list may be a tuple", lambda: updated(GradientDescent().minimize(loss_of(), var_list=("w", "table"))), ["table", "w"]),
     of_optimizer("var_list is flattened", lambda: updated(GradientDescent().minimize(loss_of(), var_list=["w", ["table"]])), ["table", "w"]),
     of_optimizer("var_list may be a mapping", lambda: names_of(pairs_of(var_list={"b": "w", "a": "table"})), ["table", "w"]),
     of_optimizer("minimize refuses a loss without gradients", lambda: GradientDescent().minimize(loss_of("rounded")), ValueError, "No gradients provided for any variable"),
-    of_optimizer("that error lists the variables", lambda: GradientDescent().minimize(loss_of("rounded")), ValueError, r"\['w'\]"),
     of_optimizer("that error names the loss", lambda: GradientDescent().minimize(loss_of("rounded")), ValueError, "loss 'rounded'"),
     of_optimizer("minimize increments global_step", lambda: counted(global_step="value"), 43),
     of_optimizer("a global step that the model lacks is refused", lambda: counted(global_step="conter"), ValueError, "no counter of this name; expected 'counter'"),
     of_optimizer("a global step must be an integer", lambda: GradientDescent().minimize(loss_of(), global_step="w"), ValueError, "Invalid type float32"),
     of_optimizer("a global step must be a variable", lambda: GradientDescent().minimize(loss_of(), global_step=3), TypeError, "must be a state"),
     of_optimizer("minimize names its nodes by name", lambda: node_names(name="train")),
-    of_optimizer("they are named after the optimizer by default", node_names),
     of_optimizer("minimize takes grad_loss", lambda: seeded(0.5), [-0.5, 4.0]),
-    of_optimizer("gate_gradients may be GATE_NONE", lambda: gate(0), SGD_W),
-    of_optimizer("gate_gradients may be GATE_OP", lambda: gate(1), SGD_W),
     of_optimizer("gate_gradients may be GATE_GRAPH", lambda: gate(2), SGD_W),
     of_optimizer("gate_gradients may be nothing else", lambda: gate(3), ValueError, "gate_gradients must be one of.*Not 3"),
-    of_optimizer("gate_gradients is no text", lambda: pairs_of(gate_gradients="op"), ValueError, "gate_gradients must be one of"),
     *(of_optimizer(f"aggregation_method may be {m}", lambda m=m: w_after(GradientDescent(1.0), aggregation_method=m), SGD_W) for m in (None, 0, 1, 2)),
     of_optimizer("aggregation_method may be nothing else", lambda: pairs_of(aggregation_method=7), ValueError, "Invalid aggregation_method specified 7"),
     of_optimizer("colocate_gradients_with_ops is an argument", lambda: w_after(GradientDescent(1.0), colocate_gradients_with_ops=True), SGD_W),
     of_optimizer("compute_gradients returns (gradient, variable) pairs", lambda: names_of(pairs_of()), ["w", "table"]),
-    of_optimizer("a gradient may be a value", lambda: isinstance(pairs_of()[0][0], amp.GraphValue)),
     of_optimizer("a gradient may be IndexedSlices", lambda: isinstance(pairs_of()[1][0], IndexedSlices)),
     of_optimizer("a gradient may be None", lambda: pairs_of(var_list=["unused"])[0][0], None),
-    of_optimizer("the order is that of var_list", lambda: names_of(pairs_of(var_list=["table", "w"])), ["table", "w"]),
     of_optimizer("a variable that is given twice has one gradient", lambda: names_of(pairs_of(var_list=["w", "w"])), ["w"]),
     of_optimizer("the loss may be a callable", lambda: names_of(GradientDescent().compute_gradients(loss_of)), ["w", "table"]),
     of_optimizer("the loss of a callable must be a value", lambda: GradientDescent().compute_gradients(lambda: 3), TypeError, "must be a value"),
@@ -277,10 +236,7 @@ OPTIMIZER_ROWS = [
     of_optimizer("there are gradients of values on the way", lambda: of_value("p"), [1.0, 1.0]),
     of_optimizer("there are gradients of inputs", lambda: of_value("g"), [1.0, 2.0]),
     of_optimizer("apply_gradients returns the step", lambda: states(applied(pairs_of()))["w"].tolist(), SGD_W),
-    of_optimizer("apply_gradients takes a list", lambda: updated(applied(list(pairs_of()))), ["table", "w"]),
-    of_optimizer("apply_gradients takes a tuple", lambda: updated(applied(tuple(pairs_of()))), ["table", "w"]),
     of_optimizer("apply_gradients takes a generator", lambda: updated(applied(p for p in pairs_of())), ["table", "w"]),
-    of_optimizer("apply_gradients takes a zip", lambda: updated(applied(zip(*map(list, zip(*pairs_of(), strict=True)), strict=True))), ["table", "w"]),
     of_optimizer("apply_gradients refuses no pairs", lambda: applied([]), ValueError, "No variables provided"),
     of_optimizer("apply_gradients refuses Nones alone", lambda: applied(pairs_of(var_list=["unused"])), ValueError, "No gradients provided for any variable: .*unused"),
     of_optimizer("a gradient of None leaves its variable alone", with_none, ["w"]),
@@ -298,15 +254,12 @@ OPTIMIZER_ROWS = [
     of_optimizer("equal indices are summed before they are squared", lambda: np.round(table_after(opt.Adagrad(1.0, 0.0, epsilon=1e-12)), 4).tolist(), [[0.0, 1.0], [3.0, 4.0], [4.0, 5.0]]),
     of_optimizer("get_slot returns a slot", lambda: built(Momentum(1.0, 0.5)).get_slot("w", "momentum").name, "w/Momentum"),
     of_optimizer("get_slot returns None for a slot that is not there", lambda: built(Momentum(1.0, 0.5)).get_slot("w", "velocity"), None),
-    of_optimizer("get_slot returns None before there are slots", lambda: Momentum(1.0, 0.5).get_slot("w", "momentum"), None),
     of_optimizer("get_slot returns None for a variable without", lambda: built(Momentum(1.0, 0.5), var_list="w").get_slot("table", "momentum"), None),
     of_optimizer("get_slot_names are sorted", lambda: built(opt.Adam()).get_slot_names(), ["m", "v"]),
     of_optimizer("get_slot_names are empty before there are slots", lambda: opt.Adam().get_slot_names(), []),
     of_optimizer("gradient descent has no slots", lambda: built(GradientDescent()).get_slot_names(), []),
     of_optimizer("momentum has a slot", lambda: built(Momentum(1.0, 0.5)).get_slot_names(), ["momentum"]),
-    of_optimizer("Adagrad has a slot", lambda: built(opt.Adagrad()).get_slot_names(), ["accumulator"]),
     of_optimizer("Adadelta has two slots", lambda: built(opt.Adadelta()).get_slot_names(), ["accum", "accum_update"]),
-    of_optimizer("RMSProp has two slots", lambda: built(opt.RMSProp()).get_slot_names(), ["momentum", "rms"]),
     of_optimizer("centered RMSProp has three slots", lambda: built(opt.RMSProp(centered=True)).get_slot_names(), ["mg", "momentum", "rms"]),
     of_optimizer("a slot is named after variable and optimizer", lambda: built(opt.Adam(), var_list="w").get_slot("w", "m").name, "w/Adam"),
     of_optimizer("a second slot has a number", lambda: built(opt.Adam(), var_list="w").get_slot("w", "v").name, "w/Adam_1"),
@@ -315,7 +268,6 @@ OPTIMIZER_ROWS = [
     of_optimizer("Adagrad's slot begins with a number", lambda: float(built(opt.Adagrad()).get_slot("w", "accumulator").read()[0]), pytest.approx(0.1)),
     of_optimizer("variables are those of the optimizer", lambda: [s.name for s in built(Momentum(1.0, 0.5)).variables()], ["table/Momentum", "w/Momentum"]),
     of_optimizer("variables are sorted by name, those of no slot among them", lambda: [s.name for s in built(opt.Adam(), var_list="w").variables()], ["beta1_power", "beta2_power", "w/Adam", "w/Adam_1"]),
-    of_optimizer("variables are empty before there is a step", lambda: opt.Adam().variables(), []),
     of_optimizer("variables are those of the graph built on last", two_models, ["table/Momentum"]),
     of_optimizer("a child without an update rule cannot apply", lambda: w_after(Optimizer(False, "plain")), NotImplementedError, "does not say how it updates"),
 ]  # fmt: skip
@@ -356,16 +308,12 @@ of_child = partial(Row, CHILDREN)
 CHILD_ROWS = [
     *(of_child(f"{name}Optimizer is a name of version 1", lambda n=name: issubclass(getattr(opt, f"{n}Optimizer"), Optimizer)) for name in ("GradientDescent", "Momentum", "Adagrad", "Adadelta", "RMSProp", "Adam")),
     of_child("Adam's formula is that of the page", adam_formula),
-    of_child("Adam's default rate is 0.001", lambda: opt.Adam().learning_rate, 0.001),
-    of_child("Adam's default betas are 0.9 and 0.999", lambda: defaults(opt.Adam, "beta1", "beta2"), [0.9, 0.999]),
     of_child("Adam's default epsilon is 1e-8", lambda: opt.Adam().epsilon, 1e-8),
     of_child("Adam's positional arguments are rate, betas and epsilon", lambda: opt.Adam(0.5, 0.4, 0.3, 0.2).get_config()["beta2"], 0.3),
     of_child("Adam's sparse update moves rows that were read before", lambda: moved_row() != [1.0, 2.0]),
     of_child("lazy Adam's does not", lambda: moved_row(lazy=True), [1.0, 2.0]),
     of_child("Momentum adds the gradient to the velocity", lambda: w_after(Momentum(1.0, 0.5), steps=2), [1 - 3 - 4.5, 2 + 4 + 6.0]),
     of_child("Nesterov's momentum looks ahead", lambda: w_after(Momentum(1.0, 0.5, True)), [1 - 4.5, 2 + 6.0]),
-    of_child("Adadelta's default rho is 0.95", lambda: defaults(opt.Adadelta, "rho"), [0.95]),
-    of_child("RMSProp's default decay is 0.9", lambda: defaults(opt.RMSProp, "decay", "momentum"), [0.9, 0.0]),
     of_child("a beta of 1 is refused", lambda: opt.Adam(beta1=1.0), ValueError, "impossible beta1"),
     of_child("a negative rate is refused", lambda: opt.Adam(-1.0), ValueError, "impossible learning_rate"),
     of_child("a rate is a number", lambda: opt.Adam("fast"), TypeError, "learning_rate"),
@@ -452,10 +400,7 @@ KERAS_ROWS = [
     of_keras("clipvalue limits each element", lambda: clipped(clipvalue=1.0), [0.0, 3.0]),
     of_keras("global_clipnorm limits the global norm", lambda: clipped(global_clipnorm=2.5), [-0.5, 4.0]),
     of_keras("only one of them can be given", lambda: opt.Adam(clipnorm=1.0, clipvalue=1.0), ValueError, "clips in one way"),
-    of_keras("another keyword is refused", lambda: opt.Adam(clip=1.0), TypeError, "unknown argument"),
-    of_keras("a limit must be positive", lambda: opt.Adam(clipnorm=-1.0), ValueError, "clipnorm"),
     of_keras("add_slot adds a slot", lambda: added_slot("ones"), [1.0, 1.0]),
-    of_keras("add_slot takes an initializer", lambda: added_slot([3, 4]), [3.0, 4.0]),
     of_keras("add_slot refuses an unknown initializer", lambda: added_slot("noise"), ValueError, "unknown initializer"),
     of_keras("add_weight adds a weight", weight_added, ["mine", "DOUBLE", [1.0, 1.0], True]),
     of_keras("a constraint is applied after the update", constrained, [0.0, 3.0]),
@@ -464,10 +409,7 @@ KERAS_ROWS = [
     of_keras("clipnorm that is set after the step is built is no silence", lambda: set_after_building("clipnorm", 0.9), ValueError, "clipnorm is part of the step"),
     *(of_keras(f"get({name!r}) denotes an optimizer", lambda n=name: isinstance(opt.get(n), Optimizer)) for name in ("sgd", "SGD", "adam", "Adam", "RMSprop", "adagrad", "Adadelta")),
     of_keras("get returns an optimizer as it is", lambda: opt.get(given := opt.Adam()) is given),
-    of_keras("get takes a configuration", lambda: opt.get({"class_name": "Adam", "config": {"beta1": 0.5}}).beta1, 0.5),
     of_keras("get refuses what denotes none", lambda: opt.get("adamant"), ValueError, "Could not interpret optimizer identifier"),
-    of_keras("get refuses numbers", lambda: opt.get(3), ValueError, "Could not interpret optimizer identifier"),
-    of_keras("SGD without momentum is gradient descent", lambda: w_after(opt.SGD(1.0)), SGD_W),
     of_keras("SGD with momentum has a velocity", lambda: w_after(opt.SGD(1.0, 0.5), steps=2), [-6.5, 12.0]),
 ]  # fmt: skip
 
@@ -622,17 +564,12 @@ SCALER_ROWS = [
     of_scaler("it wraps an optimizer", lambda: isinstance(scaler().inner_optimizer, GradientDescent)),
     of_scaler("it is an optimizer", lambda: isinstance(scaler(), Optimizer)),
     of_scaler("a number is a fixed loss scale", lambda: scaler(8.0).loss_scale == amp.FixedLossScale(8.0)),
-    of_scaler("an integer is a fixed loss scale", lambda: scaler(8).loss_scale == amp.FixedLossScale(8)),
     of_scaler('"dynamic" is a dynamic loss scale', lambda: scaler("dynamic").loss_scale == amp.DynamicLossScale()),
     of_scaler("a LossScale is kept", lambda: scaler(given := dynamic()).loss_scale is given),
     of_scaler("another word is refused", lambda: scaler("static"), ValueError, "Could not interpret loss scale identifier"),
     of_scaler("None is refused", lambda: scaler(None), ValueError, "loss_scale cannot be None"),
     of_scaler("what is no optimizer is refused", lambda: amp.LossScaleOptimizer(3, 8.0), ValueError, '"optimizer" must be an instance of'),
-    of_scaler("a class is no optimizer", lambda: amp.LossScaleOptimizer(opt.Adam, 8.0), ValueError, '"optimizer" must be an instance of'),
-    of_scaler("no optimizer is refused", lambda: amp.LossScaleOptimizer(None, 8.0), ValueError, "found None"),
     of_scaler("an optimizer with clipnorm is refused", lambda: scaler(8.0, opt.Adam(clipnorm=1.0)), ValueError, "does not support wrapping optimizers with a clipnorm"),
-    of_scaler("an optimizer with clipvalue is refused", lambda: scaler(8.0, opt.Adam(clipvalue=1.0)), ValueError, "with a clipvalue"),
-    of_scaler("an optimizer with global_clipnorm is refused", lambda: scaler(8.0, opt.Adam(global_clipnorm=1.0)), ValueError, "with a global_clipnorm"),
     of_scaler("one that is wrapped already is refused", lambda: scaler(8.0, scaler()), ValueError, "must not already be an instance of a LossScaleOptimizer"),
     of_scaler("minimize scales, unscales and applies", lambda: w_after(scaler(8.0)), SGD_W),
     of_scaler("minimize with a dynamic scale does so too", lambda: w_after(scaler(dynamic())), SGD_W),
@@ -641,9 +578,7 @@ SCALER_ROWS = [
     of_scaler("get_scaled_loss multiplies the loss", lambda: (v := scaled_loss(8.0))[0] == 8 * v[1]),
     of_scaler("get_scaled_loss multiplies by the present scale", lambda: (v := scaled_loss(dynamic(4.0)))[0] == 4 * v[1]),
     of_scaler("get_scaled_loss takes a callable", lambda: (v := scaled_loss(8.0, True))[0] == 8 * v[1]),
-    of_scaler("get_scaled_loss keeps the type of float32", lambda: scaled_type("float"), "FLOAT"),
     of_scaler("get_scaled_loss keeps the type of float16", lambda: scaled_type("float16"), "FLOAT16"),
-    of_scaler("get_scaled_loss keeps the type of float64", lambda: scaled_type("double"), "DOUBLE"),
     of_scaler("get_scaled_loss refuses integers", lambda: scaler().get_scaled_loss(loss_of("whole")), ValueError, "Invalid type int64"),
     of_scaler("get_unscaled_gradients divides, and keeps None and indices", unscaled, [(G / 8).tolist(), None, [0.0625, 0.0625]]),
     of_scaler("get_unscaled_gradients takes Nones alone", lambda: scaler().get_unscaled_gradients([None, None]), [None, None]),
@@ -862,12 +797,10 @@ REWRITE_ROWS = [
     of_enable("the optimizer inside is the one given", lambda: enabled(given := opt.Adam()).inner_optimizer is given),
     of_enable("the loss scale is dynamic by default", lambda: enabled(opt.Adam()).loss_scale == amp.DynamicLossScale()),
     of_enable("the loss scale may be a number", lambda: enabled(opt.Adam(), 64).loss_scale == amp.FixedLossScale(64)),
-    of_enable("the loss scale may be named", lambda: enabled(opt.Adam(), loss_scale="dynamic").loss_scale == amp.DynamicLossScale()),
     of_enable("the loss scale may be a LossScale", lambda: enabled(opt.Adam(), given := dynamic()).loss_scale is given),
     of_enable("another loss scale is refused", lambda: enabled(opt.Adam(), "auto"), ValueError, "Could not interpret loss scale"),
     of_enable("no loss scale is refused", lambda: enabled(opt.Adam(), None), ValueError, "loss_scale cannot be None"),
     of_enable("what is no optimizer is refused", lambda: enabled(3), ValueError, '"opt" must be an instance of'),
-    of_enable("no optimizer is refused", lambda: enabled(None), ValueError, '"opt" must be an instance of .*found None'),
     of_enable("an optimizer that is wrapped is refused", lambda: enabled(scaler()), ValueError, "must not already be an instance of"),
     of_enable("an optimizer that clips is refused", lambda: enabled(opt.Adam(clipnorm=1.0)), ValueError, "with a clipnorm"),
     of_enable("sessions made afterwards compute in float16", precision_of_sessions, "float16"),
@@ -884,7 +817,6 @@ REWRITE_ROWS = [
     of_disable("it has a name of version 1", lambda: amp.disable_mixed_precision_graph_rewrite_v1 is amp.disable_mixed_precision_graph_rewrite),
     of_policy("mixed_float16 computes in float16 with float32 variables", lambda: policy("mixed_float16"), ["mixed_float16", "float16", "float32"]),
     of_policy("mixed_bfloat16 computes in bfloat16 with float32 variables", lambda: policy("mixed_bfloat16"), ["mixed_bfloat16", "bfloat16", "float32"]),
-    of_policy("float32 is float32 throughout", lambda: policy("float32"), ["float32", "float32", "float32"]),
     of_policy("the default policy is float32", lambda: amp.global_policy().name, "float32"),
     of_policy("another policy is refused", lambda: policy("mixed_float8"), AmpError, "mixed_float8"),
     of_policy("sessions follow a mixed policy", step_of_policy, "float16"),
@@ -924,14 +856,10 @@ of_shards = partial(Row, SHARD)
 SHARD_ROWS = [
     of_shards("the reduction is a mean by default", lambda: cross().reduction, "mean"),
     of_shards("the reduction may be a sum", lambda: cross(None, "sum").reduction, "sum"),
-    of_shards("the reduction may be in capitals", lambda: cross(None, "SUM").reduction, "sum"),
     of_shards("another reduction is refused", lambda: cross(None, "max"), ValueError, "Unsupported reduction"),
-    of_shards("no reduction is refused", lambda: cross(None, None), ValueError, "Unsupported reduction"),
     of_shards("its name is CrossShardOptimizer by default", lambda: cross().get_name(), "CrossShardOptimizer"),
-    of_shards("its name can be given", lambda: cross(name="mine").get_name(), "mine"),
     of_shards("its name must not be empty", lambda: cross(name=""), ValueError, "Must specify the optimizer name"),
     of_shards("what is no optimizer is a TypeError", lambda: amp.CrossShardOptimizer(3), TypeError, "only works with"),
-    of_shards("a class is no optimizer", lambda: amp.CrossShardOptimizer(opt.Adam), TypeError, "only works with"),
     of_shards("groups are a list of lists", lambda: cross(group_assignment=[0, 1]), ValueError, "must be a list of lists"),
     of_shards("groups are a permutation of the shards", lambda: cross(group_assignment=[[0, 1], [1, 2]]), ValueError, "permutation of range"),
     of_shards("groups are of one size", lambda: cross(group_assignment=[[0, 1], [2]]), ValueError, "equal size"),
@@ -954,7 +882,6 @@ SHARD_ROWS = [
     of_shards("from_config takes custom objects", lambda: type(amp.CrossShardOptimizer.from_config(cross(Halved()).get_config(), custom_objects={"Halved": Halved}).inner_optimizer) is Halved),
     of_shards("apply_gradients of the inner optimizer is called", lambda: on_two(lambda: cross(Halved(1.0)), var_list="w")["w"], [-0.5, 4.0]),
     of_shards("a sum of sums is not zero", lambda: in_two(lambda: cross(cross())), SGD_W),
-    of_shards("three sums are not zero", lambda: in_two(lambda: cross(cross(cross()))), SGD_W),
     of_shards("a sum of sums of sparse gradients is not zero", lambda: on_two(lambda: cross(cross()))["table"], SGD_TABLE),
     of_shards("groups of groups are summed one after the other", lambda: in_two(lambda: cross(cross(group_assignment=[[0, 1]]), group_assignment=[[1, 0]])), SGD_W),
     of_shards("a loss scale may be inside", lambda: in_two(lambda: cross(scaler(dynamic()))), SGD_W),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
+from tensorflow_model import FEEDS, INF, loss_of, states
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
@@ -18,39 +18,9 @@ from amp_rewrite.distributed import shard_context
 from amp_rewrite.errors import AmpError
 from amp_rewrite.optimizers import Adam, GradientDescent, IndexedSlices, Momentum
 
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-m (float[2] g, float[n, 2] h, int64[n] ids) => (float loss)
-<float[2] w = {1, 2}, float[3, 2] table = {1, 2, 3, 4, 5, 6}, int64 counter = {40},
- float[2] frac = {0.5, 0.5}, float half = {0.5}, bool yes = {1}> {
-    p = Mul(w, g)
-    s = ReduceSum<keepdims=0>(p)
-    rows = Gather(table, ids)
-    q = Mul(rows, h)
-    t = ReduceSum<keepdims=0>(q)
-    loss = Add(s, t)
-    thin = Dropout(p, half, yes)
-    thinned = ReduceSum<keepdims=0>(thin)
-}"""
-FEEDS = {
-    "g": np.array([3, -4], np.float32),
-    "h": np.full((3, 2), 0.5, np.float32),
-    "ids": np.array([2, 0, 2]),
-}
-INF = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
-
-
-def loss_of(name: str = "loss") -> amp.GraphValue:
-    return amp.value(amp.load(onnx.parser.parse_model(MODEL)), name)
-
 
 def step_of(op: Any) -> bytes:
     return amp.to_proto(amp.build_step(op)).SerializeToString(deterministic=True)
-
-
-def states(op: Any, feeds: Any = FEEDS) -> dict[str, np.ndarray]:
-    with amp.TrainingSession(op) as session:
-        session.run(feeds)
-        return session.state_dict()
 
 
 def gradient_of(loss: amp.GraphValue, name: str = "w") -> Any:
@@ -177,6 +147,8 @@ def slices(loss: amp.GraphValue, values: Any, indices: Any, *shape: Any) -> Any:
 
 
 ROWS = np.ones((2, 2), np.float32)
+THINNED = """half = Constant<value = float {0.5}>() yes = Constant<value = bool {1}>()
+    thin = Dropout(p, half, yes) thinned = ReduceSum<keepdims=0>(thin)"""
 
 
 @pytest.mark.parametrize(
@@ -387,7 +359,7 @@ def test_random_numbers_go_on_in_a_skipped_step_and_nothing_else_but_the_scale(
     conditional: str,
 ) -> None:
     scaled = amp.LossScaleOptimizer(Adam(0.1), amp.DynamicLossScale(8.0), conditional=conditional)
-    with amp.TrainingSession(scaled.minimize(loss_of("thinned"))) as session:
+    with amp.TrainingSession(scaled.minimize(loss_of("thinned", THINNED))) as session:
         before = session.state_dict()
         session.run({"g": INF["g"]})
         after = session.state_dict()

@@ -12,33 +12,14 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tensorflow_model import FEEDS, INF, loss_of
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
 from amp_rewrite.oplists import environment
 from amp_rewrite.training.global_state import global_state
 
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-m (float[2] g, float[n, 2] h, int64[n] ids) => (float loss)
-<float[2] w = {1, 2}, float[3, 2] table = {1, 2, 3, 4, 5, 6}, int64 train_steps = {40}> {
-    p = Mul(w, g)
-    s = ReduceSum<keepdims=0>(p)
-    rows = Gather(table, ids)
-    q = Mul(rows, h)
-    t = ReduceSum<keepdims=0>(q)
-    loss = Add(s, t)
-}"""
-FEEDS = {
-    "g": np.array([3, -4], np.float32),
-    "h": np.full((3, 2), 0.5, np.float32),
-    "ids": np.array([2, 0, 2]),
-}
 THREE: Any = 3
-INFINITE = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
-
-
-def loss_of() -> amp.GraphValue:
-    return amp.value(amp.load(onnx.parser.parse_model(MODEL)), "loss")
 
 
 def after(optimizer: opt.Optimizer, *feeds: Any) -> dict[str, np.ndarray]:
@@ -69,7 +50,7 @@ def test_every_spelling_of_2_4_scales_dynamically_and_counts(form: str) -> None:
         session.run(FEEDS)
         session.run(FEEDS)
         assert optimizer.dynamic_counter == 2
-        session.run(INFINITE)
+        session.run(INF)
         assert optimizer.dynamic_counter == 0
         assert optimizer.current_loss_scale == 2.0**14
         assert session.state_dict()["w"].tolist() == [-5, 10]
@@ -79,7 +60,7 @@ def test_a_scale_that_is_not_dynamic_stays_and_skips_what_is_not_finite() -> Non
     optimizer = amp.LossScaleOptimizer(opt.SGD(1.0), False, initial_scale=64.0)
     assert optimizer.loss_scale == amp.FixedLossScale(64.0)
     assert (optimizer.dynamic_counter, optimizer.dynamic_growth_steps) == (None, None)
-    assert after(optimizer, INFINITE)["w"].tolist() == after(opt.SGD(0.0), FEEDS)["w"].tolist()
+    assert after(optimizer, INF)["w"].tolist() == after(opt.SGD(0.0), FEEDS)["w"].tolist()
     assert optimizer.current_loss_scale == 64.0
 
 
@@ -101,7 +82,7 @@ def test_inner_limits_clip_unscaled_gradients(limit: Any, expected: list[float] 
 
 def test_a_limit_does_not_hide_an_infinity_from_the_check() -> None:
     optimizer = amp.LossScaleOptimizer(inner_optimizer=opt.SGD(1.0, clipvalue=2.0))
-    found = after(optimizer, INFINITE)
+    found = after(optimizer, INF)
     assert found["w"].tolist() == [1, 2]
     assert found["loss_scale/skipped_steps"] == 1
 
@@ -241,17 +222,6 @@ def test_gradients_accumulate_over_the_steps_of_the_optimizer() -> None:
         opt.SGD(1.0, gradient_accumulation_steps=0)
 
 
-def test_variables_are_excluded_from_weight_decay_by_names() -> None:
-    adamw = opt.AdamW(1.0, weight_decay=0.5, exclude_from_weight_decay=["bias"])
-    adamw.exclude_from_weight_decay = ["bias", "tab", "^w$"]
-    assert adamw.exclude_from_weight_decay == ("bias", "tab", "^w$")
-    decayed = after(opt.AdamW(0.5, weight_decay=0.5))
-    spared = after(opt.AdamW(0.5, weight_decay=0.5, exclude_from_weight_decay=["table", "^w$"]))
-    assert not np.allclose(decayed["w"], spared["w"])
-    with pytest.raises(TypeError, match="exclude_from_weight_decay must be a list"):
-        adamw.exclude_from_weight_decay = "tab"
-
-
 def rates(schedule: opt.Schedule, steps: int) -> list[float]:
     with amp.TrainingSession(opt.SGD(schedule).minimize(loss_of())) as session:
         return [float(session.run(FEEDS, ["learning_rate"])["learning_rate"]) for _ in range(steps)]
@@ -331,14 +301,13 @@ def test_variables_come_in_the_order_of_the_model() -> None:
     assert [s.name for s in optimizer.weights[1:]] == [f"{name}/Momentum" for name in sizes]
 
 
-@pytest.mark.parametrize("name", ["train_step", "crt"])
+@pytest.mark.parametrize("name", ["conter", "crt"])
 def test_a_counter_that_the_model_lacks_is_refused_by_its_nearest_name(name: str) -> None:
-    expected = "'train_steps'" if name == "train_step" else "'global_step' or 'train_steps'"
     for call in (
         lambda: opt.SGD(0.1).minimize(loss_of(), name),
         lambda: opt.SGD(0.1).apply_gradients(opt.SGD(0.1).compute_gradients(loss_of()), name),
     ):
-        with pytest.raises(ValueError, match=f"no counter of this name; expected {expected}"):
+        with pytest.raises(ValueError, match="no counter of this name; expected 'counter'"):
             call()
     optimizer = opt.SGD(0.1)
     optimizer.iterations = name
@@ -466,23 +435,3 @@ def test_a_variable_enables_the_rewrite_of_sessions_until_the_program_decides(
     global_state.reset()
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
     assert global_state.precision() is None
-
-
-# check-lists
-
-
-def test_a_list_that_cannot_be_extended_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: nothing_here\n")
-    (finding,) = amp.check_lists([path]).findings
-    assert finding.where == f"{path}:4"
-    assert "cannot be read" in finding.message
-
-
-def test_a_slip_in_a_key_is_one_error_with_a_hint(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    removals = "".join(f"  - {{op: {op}, list: deny}}\n" for op in ("Exp", "Pow", "Log"))
-    head = "version: 1\nprecision: float16\ntarget: cuda\nextends: float16_cuda\n"
-    path.write_text(f"{head}remove:\n{removals}")
-    (finding,) = amp.check_lists([path]).findings
-    assert "unknown key; found extends; expected extend" in finding.message

@@ -12,7 +12,7 @@ from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.oplists import ListName, load_lists
 
 TABLES = (
-    *("convolution", "elementwise", "normalization", "pooling", "matrix_products", "recurrent"),
+    *("convolution", "rows", "normalization", "pooling", "matrix_products", "recurrent"),
     *("reductions", "resize", "shapes", "softmax"),
 )
 """The tests that hold rows of operators."""

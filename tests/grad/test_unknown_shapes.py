@@ -13,13 +13,12 @@ import amp_rewrite as amp
 from amp_rewrite.grad import GradientError
 
 RANKS = [
-    (Row("MatMul", ((2, 3), (2, 3, 4))), r"node 'node'.*ranks of a product's operands"),
-    (Row("Einsum", ((2, 3),), {"equation": "...i->..."}), r"node 'node'.*ellipsis needs the rank"),
+    (Row("MatMul", ((2, 3), (2, 3, 4))), r"node 'node'.*rank of the input"),
+    (Row("Einsum", ((2, 3),), {"equation": "...i->..."}), r"node 'node'.*rank of the input"),
     (Row("LayerNormalization", ((2, 3), (3,))), r"node 'node'.*rank of the input"),
     (Row("Resize", ((2, 3), None, Constant([1.0, 2.0]))), r"node 'node'.*rank of the input"),
     (Row("LpPool", ((2, 3, 4),), {"kernel_shape": [2]}), r"value 'x0'.*rank of a value"),
 ]
-REVERSED = Row("Slice", ((3, 4), *(Constant(v) for v in ([-1, 3], [-9, 0], [0, -1], [-1, -2]))))
 PADS = [
     Row("Conv", ((2, 3, 5), (4, 3, 3)), {"auto_pad": "SAME_UPPER", "strides": [2]}),
     Row(
@@ -39,9 +38,9 @@ def test_a_rule_that_needs_a_rank_says_so(row: Row, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [Row("MatMul", ((2, 3, 4), (4, 5))), Row("MatMul", ((4,), (4, 5))), REVERSED], ids=str
+    "row", [Row("MatMul", ((2, 3, 4), (4, 5))), Row("MatMul", ((4,), (4, 5)))], ids=str
 )
-def test_a_matrix_or_a_slice_tells_enough_of_data_of_unknown_rank(row: Row) -> None:
+def test_a_matrix_tells_enough_of_data_of_unknown_rank(row: Row) -> None:
     expected = vjp(row)
     for name, gradient in vjp(row, rankless=["x0"]).items():
         close(gradient, expected[name])

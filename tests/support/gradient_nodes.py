@@ -24,12 +24,7 @@ def differentiated(
 ) -> ir.Model:
     """Return a row's model with the gradients of inputs, or of all that are floats.
 
-    Args:
-        row: The row.
-        *wrt: The names of inputs, x0, x1, ..
-        dtype: The type of floats.
-        opened: Inputs whose lengths are not recorded, but their number.
-        rankless: Inputs of whose shape nothing is recorded.
+    Of inputs that are `opened` only the rank is recorded, of those that are `rankless` nothing.
     """
     needs_opset(row.opset)
     model = forward(row, dtype, static=True)
@@ -65,11 +60,7 @@ def vjp(
 ) -> dict[str, Array]:
     """Return the gradients of a row's inputs, as a runtime computes them.
 
-    Args:
-        row: The row.
-        *seeds: What arrives at the outputs; random numbers unless given.
-        dtype: The type of floats.
-        **known: See `differentiated`.
+    The seeds arrive at the outputs; random numbers unless given.
     """
     model = differentiated(row, dtype=dtype, **known)
     kind = dtype.numpy()

@@ -99,40 +99,22 @@ Input = tuple[int, ...] | Constant | Fed | None
 
 @dataclass(frozen=True)
 class Row:
-    """One use of one operator.
-
-    Attributes:
-        op: The operator.
-        inputs: See `Input`.
-        attributes: The node's attributes.
-        opset: The version of ai.onnx.
-        generate: Makes float inputs; one for all, or one each.
-        outputs: How many outputs the node has.
-        domain: The operator's domain.
-        reference: Use the reference evaluator for float64, since ONNX Runtime, or even the
-            standard, has the operator in float32 only.
-        kernel: Off where ONNX Runtime has no kernel for the operator at all.
-        lengths: Why lengths have to be known; empty if they need not.
-        rtol: Relative tolerance of the finite difference; a looser one needs `reason`.
-        reason: Why the tolerance is looser than the default.
-        note: Tells rows of one operator apart in test names.
-        differentiable: How many outputs get a gradient; None is all that are floats.
-    """
+    """One use of one operator."""
 
     op: str
     inputs: tuple[Input, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 18
-    generate: Generator | Sequence[Generator] = normal
+    generate: Generator | Sequence[Generator] = normal  # of float inputs: one for all, or one each
     outputs: int = 1
     domain: str = ""
-    reference: bool = False
-    kernel: bool = True
-    lengths: str = ""
-    rtol: float = FLOAT32.rtol
+    reference: bool = False  # the reference evaluator computes float64: ONNX Runtime has float32
+    kernel: bool = True  # ONNX Runtime has a kernel
+    lengths: str = ""  # why lengths have to be known; empty if they need not
+    rtol: float = FLOAT32.rtol  # of the finite difference; a looser one needs `reason`
     reason: str = ""
-    note: str = ""
-    differentiable: int | None = None
+    note: str = ""  # tells rows of one operator apart in test names
+    differentiable: int | None = None  # how many outputs get a gradient; None: all floats
 
     def __str__(self) -> str:
         """Name the row in a test's name."""

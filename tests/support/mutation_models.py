@@ -40,17 +40,6 @@ SCAN = """<ir_version: 10, opset_import: ["": 21]>
             => (float[2, 2] v2, float[2, 2] o) {
                 p = MatMul (x, w)  v2 = Add (v, p)  o = Tanh (v2) }> (s, xs)
     }"""
-SEQUENCE = """<ir_version: 10, opset_import: ["": 21]>
-    g (float[2, 2] x, bool c) => (float[2, 2] y, seq(float[2, 2]) s)
-    <float[2, 2] w = {1, 2, 3, 4}, int64 one = {1}> {
-        a = MatMul (x, w)
-        p = SequenceConstruct (x, a)
-        q = SequenceInsert (p, a, one)
-        s = If (c) <then_branch = t () => (seq(float[2, 2]) r) { r = Identity (q) },
-                    else_branch = e () => (seq(float[2, 2]) r) { r = SequenceErase (q) }>
-        b = SequenceAt (s, one)
-        y = Relu (b)
-    }"""
 ATTENTION = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
     g (float[B, 4, 8] x, float[8] gain) => (float[B, 4, 8] y, float16[B, 4, 8] low)
     <float[8, 8] wq, float[8, 8] wk, float scale = {0.125}, float epsilon = {0.00001},
@@ -99,13 +88,6 @@ QUANTIZED = """<ir_version: 8, opset_import: ["": 17]>
         q2 = QuantizeLinear (r, s, z)
         y = DequantizeLinear (q2, s, z)
     }"""
-CONTRIB = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
-    g (float[2, 3, 4] x, float[4] gain) => (float[2, 3, 4] y) <float[4, 4] w, float[4] b> {
-        m = com.microsoft.FusedMatMul <alpha: float = 0.5, transB: int = 1> (x, w)
-        g0 = com.microsoft.BiasGelu (m, b)
-        y, mean, inverse, total = com.microsoft.SkipLayerNormalization <epsilon: float = 0.00001>
-            (g0, x, gain)
-    }"""
 RECURRENT = """<ir_version: 8, opset_import: ["": 17]>
     g (float[3, 1, 2] x) => (float[3, 1, 1, 2] y, float[1, 1, 2] h)
     <float[1, 8, 2] w, float[1, 8, 2] r, float[1, 16] b> {
@@ -127,11 +109,9 @@ TEXTS = {
     "function": FUNCTION,
     "loop": LOOP,
     "scan": SCAN,
-    "sequence": SEQUENCE,
     "attention": ATTENTION,
     "convolution": CONVOLUTION,
     "quantized": QUANTIZED,
-    "contrib": CONTRIB,
     "recurrent": RECURRENT,
 }
 BACKEND = (

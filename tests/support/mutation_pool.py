@@ -43,12 +43,7 @@ class Outcome:
 
 
 def outcomes(mutants: Iterable[tuple[str, int]], folder: Path) -> Iterator[Outcome]:
-    """Run mutants one after another; a process that dies or hangs is replaced.
-
-    Args:
-        mutants: Pairs of a model's name and a seed.
-        folder: An empty one, for the models.
-    """
+    """Run mutants, pairs of a model's name and a seed; a process that dies or hangs is replaced."""
     mutants = list(mutants)
     for name in {name for name, _ in mutants}:
         content = mutation_models.model(name).SerializeToString()
@@ -61,10 +56,7 @@ def outcomes_of(
 ) -> Iterator[Outcome]:
     """Let a program do one thing after another, each of which has a name and a seed.
 
-    Args:
-        program: It takes the folder as its argument, and answers as mutation_worker.py does.
-        mutants: Pairs of a name and a seed.
-        folder: Where it finds models, and may write.
+    It takes the folder as its argument, and answers as mutation_worker.py does.
     """
     worker: _Worker | None = None
     try:

@@ -115,17 +115,9 @@ def residual_decoder(
 ) -> onnx.ModelProto:
     """Return a decoder; inputs x (N, 32), outputs y (N, 16).
 
-    Args:
-        layers: How many.
-        norm: One of NORMS.
-        activation: One of ACTIVATIONS.
-        peak: What the largest channel grows to: biases add an equal part of it in each layer.
-        dtype: The type of every float.
-        seed: Of the weights.
-        opset: That of the model; None is the lowest of 17 and up that has its operators.
-        words: How many rows the embedding has, from which the stream begins; x (N,) chooses them.
-            0 lets it begin at a product.
-        heavy: Whether weights let the channel grow, in place of biases; the activation is "relu".
+    Biases of equal size, or `heavy` weights behind "relu", take the largest channel to `peak`. With
+    `words`, the stream begins at an embedding of so many rows, which x (N,) chooses. The opset is
+    the lowest from 17 on that has the operators, unless given.
     """
     used = lowest_opset(norm, activation) if opset is None else opset
     net = ResidualNet(dtype, norm, seed, used)
@@ -161,9 +153,7 @@ def residual_feeds(dtype: Any = np.float32) -> dict[str, Any]:
 def residual_blocks(count: int, layers: int = 4) -> onnx.ModelProto:
     """Return decoders one behind the other, each with a stream of its own that leaves float16.
 
-    Args:
-        count: How many; inputs x (N, 32), outputs y (N, 32).
-        layers: Of each.
+    Inputs are x (N, 32), outputs y (N, 32).
     """
     net, y = ResidualNet(np.float32, NORMS[0], 0), "x"
     bias = np.zeros(WIDTH)

@@ -25,29 +25,17 @@ Held = dict[str, Any]
 
 @dataclass(frozen=True)
 class Spelling:
-    """Nodes between a stream and its norm.
-
-    Attributes:
-        nodes: What makes y of v.
-        held: The constants that they read.
-        why: A part of the reason for which `auto` scales nothing; empty where the stream is scaled.
-        opset: That of the model.
-        inputs: More inputs of the model.
-        outputs: More outputs.
-        front: What makes v of x.
-        back: What makes z of y.
-        wide: The width of z.
-    """
+    """Nodes between a stream and its norm, which make y of v."""
 
     nodes: str
     held: Held = field(default_factory=dict[str, Any])
-    why: str = ""
+    why: str = ""  # part of the reason for which `auto` scales nothing; empty where it scales
     opset: int = 21
-    inputs: str = ""
+    inputs: str = ""  # more inputs of the model
     outputs: str = ""
-    front: str = _STREAM
-    back: str = _NORM
-    wide: int = WIDTH
+    front: str = _STREAM  # makes v of x
+    back: str = _NORM  # makes z of y
+    wide: int = WIDTH  # of z
 
 
 def _drawn(*shape: int, scale: float = 0.2) -> Any:
@@ -86,30 +74,10 @@ _HALVES = "l, k = Split<axis = 1, num_outputs = 2>(v) "
 
 SPELLINGS = {
     "tied embeddings": Spelling("y = Identity(v)", _EMBEDDED, back=_TURNED, **_TIED),
-    "tied embeddings, Gemm": Spelling(
-        "y = Identity(v)", _EMBEDDED, back=_LAST + "z = Gemm<transB = 1>(n, table)", **_TIED
-    ),
     "4 bits": Spelling(f"{_NORMED} {_N_BITS}(a, codes, scales) y = Add(v, m)", _BITS),
-    "4 bits with a bias": Spelling(
-        f"{_NORMED} {_N_BITS}(a, codes, scales, , , b) y = Add(v, m)", _BITS
-    ),
-    "4 bits with zero points": Spelling(
-        f"{_NORMED} {_N_BITS}(a, codes, scales, zeros) y = Add(v, m)",
-        {**_BITS, "zeros": 7 + _drawn(64)},
-    ),
-    "4 bits of a stream": Spelling(f"{_N_BITS}(v, codes, scales) y = Add(v, m)", _BITS),
     "int8": Spelling(
         _NORMED + "d = DequantizeLinear(codes, scale) m = MatMul(a, d) y = Add(v, m)",
         {**_INT8, "scale": _ONE},
-    ),
-    "int8 by channel": Spelling(
-        _NORMED + "d = DequantizeLinear<axis = 1>(codes, scales) m = MatMul(a, d) y = Add(v, m)",
-        {**_INT8, "scales": _SCALES[:WIDTH]},
-    ),
-    "int8 by block": Spelling(
-        _NORMED + "d = DequantizeLinear<axis = 0, block_size = 16>(codes, scales) "
-        "m = MatMul(a, d) y = Add(v, m)",
-        {**_INT8, "scales": _SCALES.reshape(2, WIDTH)},
     ),
     "int8 values": Spelling(
         "q = QuantizeLinear(v, scale, zero) y = DequantizeLinear(q, scale, zero)",
@@ -120,19 +88,9 @@ SPELLINGS = {
         "y = Reshape(g, flat)",
         _IMAGE,
     ),
-    "InstanceNormalization": Spelling(
-        "r = Reshape(v, shape) g = InstanceNormalization(r, of8, of8) y = Reshape(g, flat)", _IMAGE
-    ),
-    "LpNormalization": Spelling("y = LpNormalization<axis = 1, p = 2>(v)"),
     "SkipLayerNormalization": Spelling(
         f"{_SKIPPED} g, i, j, o = {_MIB}.SkipLayerNormalization(r, r, s, t, t) p = MatMul(g, w) "
         f"q = {_MIB}.SkipLayerNormalization(p, o, s, t) y = Squeeze(q, first)",
-        _ROWS,
-    ),
-    "SkipSimplifiedLayerNormalization": Spelling(
-        f"{_SKIPPED} g, i, j, o = {_MIB}.SkipSimplifiedLayerNormalization(r, r, s) "
-        f"p = MatMul(g, w) q = {_MIB}.SkipSimplifiedLayerNormalization(p, o, s, t) "
-        "y = Squeeze(q, first)",
         _ROWS,
     ),
     "BatchNormalization": Spelling(
@@ -157,9 +115,6 @@ SPELLINGS = {
     "Split": Spelling(
         _HALVES + "m = Mul(l, half) y = Concat<axis = 1>(m, k)", {"half": _drawn(16)}
     ),
-    "Split into what is not scaled": Spelling(
-        _HALVES + "m = Sigmoid(l) y = Concat<axis = 1>(m, k)", why="(Sigmoid) reads or makes it"
-    ),
     "Pad": Spelling(
         "p = Pad(v, pads, fill) y = Slice(p, first, last, axis)",
         {
@@ -183,9 +138,6 @@ SPELLINGS = {
     "Clip at the end of float32": Spelling(
         "y = Clip(v, low, high)", {"low": np.float32(-3.4e38), "high": np.float32(3.4e38)}
     ),
-    "PRelu, LeakyRelu": Spelling(
-        "p = PRelu(v, half) y = LeakyRelu<alpha = 0.2>(p)", {"half": _drawn(WIDTH)}
-    ),
     "Resize": Spelling(
         'r = Reshape(v, shape) u = Resize<mode = "linear">(r, , by) i = Reshape(u, flat) '
         "y = MatMul(i, long)",
@@ -200,17 +152,9 @@ SPELLINGS = {
         "r = ReduceL2<keepdims = 1>(v, axis) e = Max(r, least) y = Div(v, e)",
         {"axis": _ints(1), "least": np.float32(1e-3)},
     ),
-    "ReduceSumSquare": Spelling(
-        "r = ReduceSumSquare(v, axis) e = Add(r, least) q = Sqrt(e) y = Div(v, q)",
-        {"axis": _ints(1), "least": np.float32(1e-2)},
-    ),
     "Einsum": Spelling(
         'y = Einsum<equation = "ab,bc,c->ac">(v, long, half)',
         {"long": _drawn(WIDTH, WIDTH), "half": _drawn(WIDTH)},
-    ),
-    "GatherElements, CumSum": Spelling(
-        "g = GatherElements<axis = 1>(v, i) y = CumSum(g, axis)",
-        {"i": _codes(2, WIDTH, dtype=np.uint8).astype(np.int64) % WIDTH, "axis": np.array(1)},
     ),
     "ScatterND": Spelling(
         'j = ScatterND<reduction = "add">(v, i, row) y = ScatterND(rows, both, j)',
@@ -220,11 +164,6 @@ SPELLINGS = {
             "row": _drawn(1, WIDTH),
             "rows": _drawn(2, WIDTH),
         },
-    ),
-    "ScatterND that multiplies": Spelling(
-        'y = ScatterND<reduction = "mul">(v, i, row)',
-        {"i": _ints([0]), "row": _drawn(1, WIDTH)},
-        why="(ScatterND) reads or makes it",
     ),
     "LSTM": Spelling(
         _NORMED + "u = Unsqueeze(a, first) l, lh, lc = LSTM<hidden_size = 32>(u, wx, wh) "
@@ -249,11 +188,6 @@ SPELLINGS = {
         "y = Squeeze(m, first)",
         _ROTARY,
     ),
-    "an output in the middle": Spelling(
-        "a = LayerNormalization(v, s, t) p = MatMul(a, w) q = Add(v, p) y = Add(q, b)",
-        outputs=", float[2,32] q",
-        why="q is an output of the model",
-    ),
     "a constant that is an output": Spelling(
         "y = Add(v, c)",
         {"c": _drawn(WIDTH)},
@@ -273,11 +207,6 @@ SPELLINGS = {
     "a shared bias": Spelling(
         "k = Sigmoid(x) i = Add(k, b) j = LayerNormalization(i, s, t) y = Add(v, j)"
     ),
-    "a shared epsilon": Spelling(
-        "r = ReduceL2<keepdims = 1>(v, axis) e = Max(r, least) d = Div(v, e) k = Sigmoid(x) "
-        "i = Add(k, least) j = Div(d, i) y = Mul(j, s)",
-        {"axis": _ints(1), "least": np.float32(1e-3)},
-    ),
     "If": Spelling(
         "y = If(g) <then_branch = i () => (float[2,32] p) { p = Identity(rows) }, "
         "else_branch = j () => (float[2,32] q) { q = Sub(v, b) }>",
@@ -289,9 +218,6 @@ SPELLINGS = {
         "(bool d, float[2,32] o) { d = Identity(c) n1 = LayerNormalization(a, s, t) "
         "p = MatMul(n1, w) q = Add(p, b) o = Add(a, q) }>",
         {"trips": np.array(3), "yes": np.array(True)},
-    ),
-    "a slope that reads the stream": Spelling(
-        "y = PRelu(rows, v)", {"rows": _drawn(2, WIDTH)}, why="(PRelu) reads or makes it"
     ),
 }
 """Name -> a spelling."""

@@ -35,8 +35,7 @@ from amp_rewrite.base.processor import is_arm
 from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.numerics.emulate.emulated_feeds import feed_specs
-from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs
-from amp_rewrite.numerics.emulate.evaluator import Evaluator, widen_boundary
+from amp_rewrite.numerics.emulate.evaluator import Evaluator, choose_outputs, widen_boundary
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.model_source import model_source

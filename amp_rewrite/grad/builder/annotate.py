@@ -17,7 +17,7 @@ from amp_rewrite.graph.traverse import subgraphs
 
 _SMALL = 64  # elements; what inference reads are shapes, axes and the like
 
-# operators: what the inference of onnx does not tell of each.
+# operators: those of whose results onnx infers no rank.
 _OF_SHAPE = {"Reshape": 1, "ConstantOfShape": 0}
 """The input that is the output's shape: the rank is its length even where it is computed."""
 
@@ -27,12 +27,12 @@ _SAME = {"LessOrEqual": "Less", "GreaterOrEqual": "Greater"}
 
 
 def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
-    """Record the types and shapes of a node's outputs as far as its inputs tell.
+    """Record the types and shapes of a node's outputs as far as they follow from its inputs.
 
     Raises:
         GradientError: The operator does not admit these inputs.
     """
-    schema = _schema(node, opsets) if _is_told(node) else None
+    schema = _schema(node, opsets) if _is_typed(node) else None
     if schema is None:
         return
     types = _inferred(node, schema, opsets)
@@ -47,7 +47,7 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
         solve_reshape(node)
 
 
-def _is_told(node: ir.Node) -> bool:
+def _is_typed(node: ir.Node) -> bool:
     """Return whether the types of a node's inputs are known, and onnx can be given the node."""
     typed = all(v is None or v.type is not None for v in node.inputs)
     # onnx_ir cannot hand over a sparse attribute

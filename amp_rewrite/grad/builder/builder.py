@@ -141,7 +141,7 @@ class Builder(NodeBuilder):
         return self.constant(np.array(list(values), np.int64))
 
     def reshape(self, x: ir.Value, shape: Shape) -> ir.Value:
-        """Return x in another shape, in which -1 stands for what is left and 0 for an axis of x."""
+        """Return x in another shape, in which -1 is the remaining length and 0 an axis of x."""
         if not isinstance(shape, ir.Value) and self.dims(x) == tuple(shape):
             return x
         return self.op("Reshape", x, self.vector(shape))
@@ -210,7 +210,7 @@ class Builder(NodeBuilder):
         return self.full_like(x, 1)
 
     def concat(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
-        """Return values one behind the other along an axis."""
+        """Return values concatenated along an axis."""
         return values[0] if len(values) == 1 else self.op("Concat", *values, axis=axis)
 
     def split(self, x: ir.Value, lengths: Shape, axis: int, outputs: int) -> tuple[ir.Value, ...]:

@@ -1,4 +1,4 @@
-"""What is known about a value: its type, the lengths of its axes, and what a constant holds."""
+"""Facts about a value: its type, the lengths of its axes, and the content of a constant."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ Dim = int | ir.SymbolicDim
 
 
 _UNKNOWN = ("?", "")
-"""What exporters write for a length that they do not know; two of them need not be equal."""
+"""Names that exporters give to unknown lengths; two of them need not be equal."""
 
 
 def forget_unknown(graph: ir.Graph) -> None:

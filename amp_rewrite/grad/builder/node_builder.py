@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from amp_rewrite.grad.builder.known import (
     rank,
     shaped_like,
     symbolic_dims,
+    take_place,
     type_of,
 )
 from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
@@ -24,24 +25,10 @@ from amp_rewrite.graph.step_part import Part, source_key
 
 
 class NodeBuilder:
-    """Adds nodes at the end of one graph, under names of their own, and constants, each once.
-
-    Attributes:
-        model: The model that the graph belongs to.
-        graph: Where nodes go.
-        opset: The model's version of ai.onnx.
-        added: Every node added so far, in order.
-        varying: The values that depend on what is being differentiated with respect to; the walk
-            sets it.
-        stops: Where the walk puts operators that it cannot pass, with the reason; None: it raises.
-        originals: Node of a copied branch or body -> the node of the model that it is a copy of.
-        shapes: Value -> what computes its shape, as far as that was asked for.
-        source: The node that is being differentiated, which nodes added then name; the walk sets
-            it.
-        annotates: Whether the types and shapes of results are noted, which takes half of the time.
-    """
+    """Adds nodes at the end of one graph, under names of their own, and constants, each once."""
 
     annotates = True
+    """Whether the types and shapes of results are recorded, which takes half of the time."""
 
     def __init__(
         self,
@@ -51,22 +38,18 @@ class NodeBuilder:
         scope: str = "gradient",
         part: Part = Part.GRADIENT,
     ) -> None:
-        """Collect the names in the model, which is not changed.
-
-        Args:
-            model: The model.
-            graph: One of the model's graphs; None is the main one.
-            scope: The prefix of every name given.
-            part: What the nodes belong to; each is marked with it.
-        """
+        """Collect the names in the model, which is not changed; `scope` begins every new name."""
         self.model = model
         self.graph = model.graph if graph is None else graph
         self.opset: int = model.graph.opset_imports.get("", 1)
         self.added: list[ir.Node] = []
+        # Set by the walk: the values that depend on `wrt`; operators that it cannot pass, with the
+        # reason (None: it raises); the node that is being differentiated, which new nodes name.
         self.varying: set[ir.Value] = set()
         self.stops: dict[ir.Node, str] | None = None
-        self.originals: dict[ir.Node, ir.Node] = {}
         self.source: ir.Node | None = None
+        # Node of a copied branch or body -> the node of the model that it is a copy of.
+        self.originals: dict[ir.Node, ir.Node] = {}
         self._scope, self._part = scope, part
         self._names = FreeNames(names_in(model.graph))
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
@@ -82,18 +65,10 @@ class NodeBuilder:
         name: str | None = None,
         **attributes: Any,
     ) -> Any:
-        """Append a node.
+        """Append a node and return its output, or a tuple if there are several.
 
-        Args:
-            op_type: The operator.
-            *inputs: None is an absent optional input.
-            outputs: How many outputs the node has.
-            domain: The operator's domain.
-            name: A name for the node instead of `<scope>/<op>_<n>`.
-            **attributes: Python values (numbers, strings, lists, arrays, graphs); None is absent.
-
-        Returns:
-            The output if there is one, else a tuple of them.
+        None is an absent input or attribute. Attributes are Python values: numbers, strings, lists,
+        arrays, graphs. The name is `<scope>/<op>_<n>` unless given.
 
         Raises:
             GradientError: The operator does not admit these inputs.
@@ -128,9 +103,8 @@ class NodeBuilder:
     def constant(self, value: Any, dtype: ir.DataType | None = None) -> ir.Value:
         """Return an initializer of the main graph, or a Constant in a function; equal ones are one.
 
-        Args:
-            value: An array, a number or a sequence of numbers.
-            dtype: Its type; by default an array's own, int64 for integers, float32 for floats.
+        The value is an array, a number or a sequence of numbers; by default an array keeps its
+        type, integers become int64 and floats float32.
         """
         array = _array(value, dtype)
         key = (array.dtype.name, array.shape, array.tobytes())
@@ -159,6 +133,30 @@ class NodeBuilder:
     def free_name(self, stem: str) -> str:
         """Return an unused name, `stem` itself unless it is taken; take it."""
         return self._names.take(stem, first=0)
+
+    def value(
+        self, stem: str, dtype: ir.DataType, shape: Sequence[int | ir.SymbolicDim | None] = ()
+    ) -> ir.Value:
+        """Return a value of a name of its own, an input for a graph."""
+        return ir.Value(name=self.free_name(stem), type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+    def replace(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
+        """Move the nodes of this builder's graph to the place of a node, whose outputs they make.
+
+        They get its metadata; what makes an output that the node lacks is removed.
+        """
+        pairs = list(zip(outputs, node.outputs, strict=False))
+        self.remove_unused([new for new, old in pairs if old.name or old.uses()], (0, 0))
+        for added in self.graph.all_nodes():
+            if added.metadata_props.pop(PART_KEY, None):  # one of this builder's
+                added.metadata_props.update(node.metadata_props)
+        graph, nodes = node.graph, list(self.graph)
+        assert graph is not None, "the node was found in a graph"
+        self.graph.remove(nodes)
+        graph.insert_before(node, nodes)
+        for new, old in pairs:
+            take_place(new, old)
+        graph.remove(node, safe=True)
 
     def child(self, graph: ir.Graph) -> Self:
         """Return a builder for a graph inside this one; it shares names and constants."""
@@ -202,7 +200,7 @@ class NodeBuilder:
         return len(self.added), len(self._constants)
 
     def remove_unused(self, keep: Collection[ir.Value], since: tuple[int, int]) -> None:
-        """Remove what was added since a mark and nothing uses, but for the values in `keep`."""
+        """Remove what was added since a mark and nothing uses, except the values in `keep`."""
         start, first_constant = since
         left: list[ir.Node] = []
         for node in reversed(self.added[start:]):

@@ -26,7 +26,7 @@ POSITION = 0x9E3779B9
 _NODE, _COLUMN = 0x14057B7E, 0x3C6EF372  # tell sites and axes apart
 FACTORS, DIVISORS = (0x7FEB352D, 0x46CA68B5, 0x31848BAB), (1 << 16, 1 << 15, 1 << 16)
 LAST_DIVISOR = 1 << 16
-"""What a hash multiplies by, each after it has added a quotient; and the last quotient."""
+"""Factors of a hash, each used after a quotient is added; and the divisor of the last quotient."""
 _ROUNDS = 2
 
 

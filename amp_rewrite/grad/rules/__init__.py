@@ -9,7 +9,6 @@ from typing import TypeVar
 from amp_rewrite.grad.rule import Rule
 from amp_rewrite.grad.rules import (
     arithmetic,
-    attention,
     contributed,
     convolution,
     gathering,
@@ -46,9 +45,7 @@ def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
 
 FORMULAS: Formulas = merge(
     (
-        attention.FORMULAS,
         contributed.FORMULAS,
-        gathering.FORMULAS,
         stored_integers.FORMULAS,
         sampling.FORMULAS,
         spectra.FORMULAS,

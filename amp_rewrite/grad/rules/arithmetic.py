@@ -12,7 +12,6 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import Length, constant_tensor
 from amp_rewrite.grad.rule import Gradients, Rule, Rules
 from amp_rewrite.graph.names import place
-from amp_rewrite.graph.traits import Trait, has, having, operator
 
 Received = Sequence[ir.Value | None]
 
@@ -81,56 +80,11 @@ def _power(b: Builder, g: ir.Value, x: ir.Value, p: float, y: ir.Value) -> ir.Va
 
 
 def _root(b: Builder, g: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Return g / (2 y), and 0 where y = 0 is the length of a vector or what a bound has left.
+    """Return g / (2 y), and 0 where y = 0.
 
-    A norm has no derivative at 0; 0 is one of its subgradients, which `torch.cdist` and ReduceL2
-    take. Divided by 0 it would be NaN times the 0 that comes behind.
+    There it would be NaN for g = 0, as in a norm, for which 0 is a subgradient (`torch.cdist`).
     """
-    slope = b.div(b.mul(g, 0.5), y)
-    return b.where(b.equal(y, 0), 0, slope) if _ends_at_zero(b, x) else slope
-
-
-_MOVES = having(Trait.REARRANGES, Trait.CASTS) | {"Identity"}
-# operators: those that add up their operands, or elements of the first one.
-_SUMS = having(Trait.ADDS) | {"Mean", "ReduceMean", "ReduceSum"}
-# operators: those whose results end at zero, whatever they read.
-_LENGTHS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu")
-
-
-def _ends_at_zero(b: Builder, x: ir.Value, *, term: bool = False, most: int = 16) -> bool:
-    """Tell whether a value is a sum of squares, or of magnitudes, or cut off at zero.
-
-    Args:
-        b: The builder.
-        x: The value.
-        term: Whether it is a term of a sum, so that a square alone will do.
-        most: How many nodes are followed back.
-    """
-    node = x.producer()
-    if node is None or most == 0:
-        return False
-    op, read = operator(node), operands(node)
-    arrays = [b.array(value) for value in read]
-    # operators: those that square, and that scale by a constant.
-    if op in ("Mul", "Div") and len(read) == 2:
-        if op == "Mul" and read[0] is read[1]:
-            return term
-        scaled = [v for v, array in zip(read, arrays, strict=True) if array is None]
-        factors = [array for array in arrays if array is not None]
-        positive = len(factors) == 1 and bool((factors[0] > 0).all())
-        is_scaled = positive and (op == "Mul" or scaled[0] is read[0])
-        return is_scaled and _ends_at_zero(b, scaled[0], term=term, most=most - 1)
-    if op == "Pow":
-        return term and arrays[1] is not None and bool((arrays[1] % 2 == 0).all())
-    # operators: those that cut off.
-    if op in ("Max", "Clip"):
-        bounds = arrays if op == "Max" else arrays[1:2]
-        return any(array is not None and bool((array == 0).all()) for array in bounds)
-    if op in _SUMS or op in _MOVES:
-        terms = read if has(node, Trait.ADDS) or op == "Mean" else read[:1]
-        term = term or op in _SUMS
-        return all(_ends_at_zero(b, v, term=term, most=most - 1) for v in terms)
-    return op in _LENGTHS or (term and op == "Abs")
+    return b.where(b.equal(y, 0), 0, b.div(b.mul(g, 0.5), y))
 
 
 def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -242,7 +196,7 @@ RULES: Rules = {
     "Pow": pow_,
     # y = 1 / x: -g y^2.
     "Reciprocal": of_one(lambda b, g, x, y: b.neg(b.mul(g, b.square(y)))),
-    # y = square root of x: g / (2 y).
+    # y = square root of x: g / (2 y), 0 where y = 0.
     "Sqrt": of_one(_root),
     "Sub": sub,
     "Sum": sum_,

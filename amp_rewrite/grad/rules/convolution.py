@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands
 from amp_rewrite.grad.rules.convolution_weight import weight_gradient
 from amp_rewrite.grad.rules.window import (
-    Lengths,
     Window,
     ranked,
     read_window,
@@ -20,8 +18,8 @@ from amp_rewrite.grad.rules.window import (
     spatial,
     static,
     tail,
+    unknown_padding,
 )
-from amp_rewrite.graph.names import place
 
 
 def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -55,7 +53,7 @@ def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         group=group,
     )
     if any(p for p in node.attributes.get_ints("output_padding", ())) or window.ceil:
-        # What was added behind y may be enough for one more position of the window.
+        # The padding after y may be enough for one more position of the window.
         rank = len(window.strides)
         by_x = b.slice(by_x, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
     by_w = weight_gradient(b, g, x, w, window, group)
@@ -96,46 +94,23 @@ def _transposed_window(node: ir.Node, b: Builder, x: ir.Value, w: ir.Value) -> W
     if not output_shape and auto_pad in ("NOTSET", "VALID"):
         return read_window(node, b, x, kernel)
     # Read the rest; auto_pad of a transposed convolution pads by another formula.
-    plain = read_window(_without_auto_pad(node), b, x, kernel)
+    plain = read_window(node, b, x, kernel, auto_pad=False)
     if plain.kernel is None:
-        raise _unknown(node, "the kernel's lengths")
+        raise unknown_padding(node, "the kernel's lengths")
     rank = len(plain.strides)
     extra = tuple(node.attributes.get_ints("output_padding", ())) or (0,) * rank
-    wanted = _wanted(node, b, x, plain, output_shape)
+    wanted = plain.strides  # of auto_pad; the output lengths, less what later positions add
+    if output_shape:
+        lengths = static(spatial(b, x))
+        if lengths is None:
+            raise unknown_padding(node, "spatial lengths")
+        sizes = zip(output_shape[-rank:], lengths, plain.strides, strict=True)
+        wanted = tuple(n - (length - 1) * s for n, length, s in sizes)
     totals = [e + p - n for e, p, n in zip(plain.extent, extra, wanted, strict=True)]
     small = tuple(max(t, 0) // 2 for t in totals)
     large = tuple(max(t, 0) - max(t, 0) // 2 for t in totals)
     begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
     return replace(plain, begin=begin, end=end, ceil=any(t < 0 for t in totals))
-
-
-def _wanted(
-    node: ir.Node, b: Builder, x: ir.Value, window: Window, output_shape: object
-) -> Lengths:
-    """Return the output lengths, less what the positions but the first add to them."""
-    if not output_shape:
-        return window.strides  # auto_pad: length * stride
-    lengths = static(spatial(b, x))
-    if lengths is None:
-        raise _unknown(node, "spatial lengths")
-    shape = node.attributes.get_ints("output_shape", ())[-len(lengths) :]
-    return tuple(
-        n - (length - 1) * s for n, length, s in zip(shape, lengths, window.strides, strict=True)
-    )
-
-
-def _without_auto_pad(node: ir.Node) -> ir.Node:
-    kept = [a for key, a in node.attributes.items() if key not in ("auto_pad", "pads")]
-    return ir.Node(node.domain, node.op_type, [], kept, name=node.name)
-
-
-def _unknown(node: ir.Node, what: str) -> GradientError:
-    return GradientError(
-        f"the padding needs {what}, which the model leaves open",
-        where=place(node),
-        found="output_shape or auto_pad",
-        remedy="fix them in the model's inputs, or give pads and output_padding",
-    )
 
 
 RULES: Rules = {"Conv": conv, "ConvTranspose": conv_transpose}

@@ -1,35 +1,26 @@
 """The gradient of a convolution with respect to its weight: the fastest form.
 
-The one place where the form is chosen. ONNX Runtime 1.31.1, CPU, 2 threads, milliseconds; the
-least of repeated runs on a machine shared with others:
+ONNX Runtime 1.31.1, CPU, 2 threads, milliseconds; the least of repeated runs on a machine shared
+with others, which the two halves of the table do not share:
 
-    N   C   H=W  M    kernel stride | swapped  columns  taps   grouped  gather | forward
-    64  1   8    32   3      1      |   0.05     0.06    0.09    0.07    0.16  |   0.02
-    64  32  8    64   3      1      |   1.64     0.94    0.80   12.7    12.0   |   0.47
-    64  64  4    64   3      1      |   0.92     0.80    0.38   11.8    10.5   |   0.56
-    64  1   28   32   3      1      |   0.54     0.34    0.70    0.85    2.2   |   0.11
-    64  32  14   64   3      1      |   5.04     2.55    2.28   56.6    36.0   |   1.39
-    32  16  32   16   3      1      |   4.78     2.03    2.60   26.7    32.9   |   0.69
-    32  32  16   64   3      2      |   1.03     0.87    0.48   12.2     7.6   |   0.25
-    32  64  16   128  1      1      |   2.93     0.43    0.62     -      6.1   |   0.29
-    16  3   64   64   7      2      |   1.70     2.71   12.25   10.0    23.9   |   0.94
-    8   64  56   64   3      1      |  25.06    23.03   15.15     -     66.4   |  11.99
-
-Again, against `rows` (and for strides):
-
-    N   C   H=W  M    kernel stride | columns  taps   rows
-    32  3   32   16   3      1      |   0.34    1.79   0.71
-    32  16  32   16   3      1      |   2.18    2.38   1.49
-    32  16  32   32   3      2      |   1.49    1.21    -
-    32  32  16   32   3      1      |   1.19    0.98   1.12
-    32  64  8    64   3      1      |   1.26    1.04   1.28
+    N   C   H=W  M    kernel stride | swapped  columns  taps   rows
+    64  1   28   32   3      1      |   0.54     0.34    0.70
+    64  32  14   64   3      1      |   5.04     2.55    2.28
+    32  16  32   16   3      1      |   4.78     2.03    2.60
+    32  32  16   64   3      2      |   1.03     0.87    0.48
+    32  64  16   128  1      1      |   2.93     0.43    0.62
+    16  3   64   64   7      2      |   1.70     2.71   12.25
+    8   64  56   64   3      1      |  25.06    23.03   15.15
+    32  3   32   16   3      1      |            0.34    1.79   0.71
+    32  16  32   16   3      1      |            2.18    2.38   1.49
+    32  16  32   32   3      2      |            1.49    1.21
+    32  32  16   32   3      1      |            1.19    0.98   1.12
 
 swapped: one Conv whose batch are the channels (N and C exchanged), strides and dilations exchanged.
 columns: one Slice per tap, their concatenation, one Gemm (one batched product for groups).
 taps: one Slice and one Gemm per tap, channels last.
-rows: x shifted along all spatial axes but the first, g along the first; one Gemm per shift of g,
-which takes 0.9 to 0.95 times as long as one Gemm of all of them, for which g is copied once more.
-grouped (one Conv of N x C groups) and gather (columns by Gather) never win and are left out.
+rows: x shifted along all spatial axes but the first, g along the first; one Gemm per shift of g.
+One Conv of N x C groups and columns by Gather take 4 to 25 times as long.
 """
 
 from __future__ import annotations
@@ -57,13 +48,8 @@ def weight_gradient(
 ) -> ir.Value:
     """Return dw[m, c, k] = sum over n and positions p of g[n, m, p] x[n, c, p stride + k dilation].
 
-    Args:
-        b: The builder.
-        x: (N, C, *lengths), what the window moved over, not padded.
-        g: (N, M, *positions).
-        w: (M, C / group, *kernel); only its shape is used.
-        window: How w moved over x.
-        group: Groups of channels.
+    x is (N, C, *lengths), not padded, g (N, M, *positions), and w (M, C / group, *kernel), of which
+    only the shape is used.
     """
     sizes = static(b.dims(w))
     if sizes is None or prod(sizes[2:]) > _MANY_TAPS:
@@ -101,7 +87,7 @@ def _swapped(
         pads=window.pads,
         group=group,
     )
-    # Lengths that the strides do not divide leave positions behind the last tap.
+    # Lengths that the strides do not divide leave positions after the last tap.
     cropped = b.slice(convolved, [0] * rank, tail(b, w), list(range(2, 2 + rank)))
     return b.transpose(cropped, swap)
 

@@ -1,4 +1,4 @@
-"""Formulas of operators that other operators spell, whose gradient is that of the spelling."""
+"""Formulas: an operator as other operators, through which its gradient is computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.names import place
 
 Outputs: TypeAlias = Sequence[ir.Value | None]
-"""The outputs of a node; None is one without a gradient, of whose shape nothing is told either."""
+"""The outputs of a node; None is one without a gradient, whose shape is not inferred either."""
 Formula: TypeAlias = Callable[[ir.Node, Builder], Outputs]
 """(node, builder) -> the outputs of the node, computed by operators that have rules.
 
@@ -35,17 +35,11 @@ def shape_of(b: Builder, *lengths: ir.Value | int) -> ir.Value:
     return b.concat([b.constant([n]) if isinstance(n, int) else n for n in lengths], 0)
 
 
-def parted(b: Builder, length: ir.Value, parts: int) -> ir.Value:
-    """Return a length, 1-D int64, divided by a number."""
-    known = b.ints(length)
-    return b.div(length, parts) if known is None else b.constant([n // parts for n in known])
-
-
 def count(b: Builder, length: ir.Value) -> ir.Value:
     """Return 0, 1, .. below a length: 1-D int64 of one element."""
     return b.range(0, b.reshape(length, []))
 
 
 def refuse(node: ir.Node, what: str, found: object = None) -> GradientError:
-    """Return the error of a use of an operator that its formula does not spell."""
+    """Return the error of a use of an operator that its formula does not cover."""
     return GradientError(f"{what} has no gradient rule", where=place(node), found=found)

@@ -13,7 +13,6 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, IndexedSlices, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, extra_output, known, operands, rank_of
-from amp_rewrite.grad.rules.formula import Formulas, count, option
 from amp_rewrite.grad.scatter import non_negative, scatter_along, scatter_axis, scatter_nd
 from amp_rewrite.graph.names import place
 
@@ -39,12 +38,7 @@ def gather(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         rest = b.slice(b.shape(x), [1], [2**63 - 1])
         rows = b.reshape(g, b.concat([b.op("Shape", flat), rest], 0))
         return [IndexedSlices(rows, flat, b.shape(x))]
-    if rank is None:
-        raise GradientError(
-            "Gather along an axis needs the rank of its data for its gradient",
-            where=place(node),
-            remedy="record the shape of its input in the model's value_info",
-        )
+    rank_of(node, b, x)
     shape = b.shape(x)
     before, behind = b.slice(shape, [0], [axis]), b.slice(shape, [axis + 1], [2**63 - 1])
     lined = b.reshape(g, b.concat([before, b.op("Shape", flat), behind], 0))
@@ -85,14 +79,7 @@ def gather_nd(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def _with_batch(node: ir.Node, b: Builder, indices: ir.Value, batch: int) -> ir.Value:
-    rank = b.rank(indices)
-    if rank is None:
-        raise GradientError(
-            "GatherND with batch_dims needs the rank of its indices for its gradient",
-            where=place(node),
-            remedy="record their shape in the model's value_info",
-        )
-    shape = b.shape(indices)
+    rank, shape = rank_of(node, b, indices), b.shape(indices)
     one_each = b.concat([b.slice(shape, [0], [rank - 1]), b.constant([1])], 0)
     columns: list[ir.Value] = []
     for axis in range(batch):
@@ -212,27 +199,6 @@ def _of_others(b: Builder, x: ir.Value, updates: ir.Value, read: Read, write: Wr
     return b.where(alone, product, others)
 
 
-def tensor_scatter(node: ir.Node, b: Builder) -> list[ir.Value]:
-    """y = x with u written along an axis from the place on that each row of a batch names."""
-    x, update = operands(node)[:2]
-    rank = rank_of(node, b, x)
-    axis = node.attributes.get_int("axis", -2) % rank
-    order = [0, axis, *(k for k in range(1, rank) if k != axis)]
-    back = sorted(range(rank), key=order.__getitem__)
-    at = count(b, b.dim(update, axis))
-    first = option(node, 2)
-    if first is not None:
-        at = b.add(b.unsqueeze(b.cast(first, ir.DataType.INT64), [1]), at)
-    if node.attributes.get_string("mode", "linear") == "circular":
-        at = b.op("Mod", at, b.dim(x, axis))
-    rows = b.unsqueeze(count(b, b.dim(x, 0)), [1])
-    zeros = b.mul(b.add(at, rows), 0)
-    indices = b.concat([b.unsqueeze(b.add(v, zeros), [2]) for v in (rows, at)], 2)
-    written = b.op("ScatterND", b.transpose(x, order), indices, b.transpose(update, order))
-    return [b.transpose(written, back)]
-
-
-FORMULAS: Formulas = {"TensorScatter": tensor_scatter}
 RULES: Rules = {
     "Compress": compress,
     "Gather": gather,

@@ -8,13 +8,11 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.broadcasting import sum_to
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import Length
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.graph.names import place
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands, rank_of
 
 _ELLIPSIS = "..."
 
@@ -27,15 +25,9 @@ def matmul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     column (as B).
     """
     (x, y), g = operands(node), known(gs[0])
-    ranks = b.rank(x), b.rank(y)
-    if ranks[0] is None and ranks[1] == 2:
+    if b.rank(x) is None and b.rank(y) == 2:
         return _matrices(b, x, y, g)
-    if ranks[0] is None or ranks[1] is None:
-        raise GradientError(
-            "the ranks of a product's operands are not known",
-            where=place(node),
-            remedy="record their shapes in the model's value_info; lengths may be symbolic",
-        )
+    ranks = rank_of(node, b, x), rank_of(node, b, y)
     if ranks[0] == 1 and ranks[1] == 1:
         return [b.mul(g, y), b.mul(g, x)]
     if ranks[0] == 1:
@@ -164,36 +156,21 @@ def _positions(b: Builder, x: ir.Value, axis: int) -> ir.Value:
 
 
 def _terms(node: ir.Node, b: Builder, inputs: Sequence[ir.Value]) -> tuple[list[str], str]:
-    """Return the terms with an output and letters for what an ellipsis stands for."""
+    """Return the terms and the output, with letters in place of an ellipsis."""
     equation = "".join(node.attributes["equation"].as_string().split())
     left, arrow, output = equation.partition("->")
     terms = left.split(",")
-    ranks = [b.rank(v) for v in inputs]
-    known_ranks = [r for r in ranks if r is not None]
-    if len(known_ranks) < len(ranks) and _ELLIPSIS in equation:
-        raise GradientError(
-            "an ellipsis needs the rank of every operand",
-            where=place(node),
-            found=equation,
-            remedy="record the operands' shapes in the model's value_info; lengths may be symbolic",
-        )
+    ranks = [rank_of(node, b, v) if _ELLIPSIS in equation else 0 for v in inputs]
     free = [c for c in string.ascii_letters if c not in equation]
-    hidden = max(
-        (
-            r - len(t.replace(_ELLIPSIS, ""))
-            for t, r in zip(terms, ranks, strict=True)
-            if r is not None and _ELLIPSIS in t
-        ),
-        default=0,
-    )
-    batch = "".join(free[:hidden])
+    hidden = [r - len(t.replace(_ELLIPSIS, "")) for t, r in zip(terms, ranks, strict=True)]
+    batch = "".join(free[: max(0, *hidden)])
     if not arrow:
         once = sorted(c for c in set(left) - set(",.") if left.count(c) == 1)
         output = (_ELLIPSIS if _ELLIPSIS in left else "") + "".join(once)
-    explicit: list[str] = []
-    for term, rank in zip(terms, ranks, strict=True):
-        count = (rank or 0) - len(term.replace(_ELLIPSIS, ""))
-        explicit.append(term.replace(_ELLIPSIS, batch[len(batch) - count :] if count > 0 else ""))
+    explicit = [
+        term.replace(_ELLIPSIS, batch[len(batch) - max(count, 0) :])
+        for term, count in zip(terms, hidden, strict=True)
+    ]
     return explicit, output.replace(_ELLIPSIS, batch)
 
 

@@ -210,7 +210,7 @@ def lrn(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def _over_channels(b: Builder, x: ir.Value, before: int, behind: int) -> ir.Value:
-    """Return, for each channel, the sum over those from `before` in front to `behind` after it."""
+    """Return, for each channel, the sum over those `before` places before to `behind` after it."""
     rest = [0] * (len(b.dims(x) or ()) - 2)
     padded = b.op("Pad", x, b.constant([0, before, *rest, 0, behind, *rest]))
     length = b.dim(x, 1)

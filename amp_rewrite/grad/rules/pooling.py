@@ -33,7 +33,7 @@ def max_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     (x,) = operands(node)
     g = ranked(known(gs[0]), x)
-    window = read_window(_without_auto_pad(node), b, x)
+    window = read_window(node, b, x, auto_pad=False)
     if len(node.outputs) == 1 and _in_blocks(node, b, x, window):
         return [_by_blocks(b, x, node.outputs[0], g)]
     indices = _indices(node, b)
@@ -76,12 +76,6 @@ def _indices(node: ir.Node, b: Builder) -> ir.Value:
         return extra_output(b, node, 1, ir.DataType.INT64, b.symbolic_dims(node.outputs[0]))
     kept = {k: a.value for k, a in node.attributes.items() if k != "storage_order"}
     return b.op("MaxPool", node.inputs[0], outputs=2, **kept)[1]
-
-
-def _without_auto_pad(node: ir.Node) -> ir.Node:
-    """Return a node like this one whose window can be read whatever is known of x."""
-    kept = [a for key, a in node.attributes.items() if key != "auto_pad"]
-    return ir.Node(node.domain, node.op_type, [], kept, name=node.name)
 
 
 def max_unpool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -136,36 +130,21 @@ def _one_channel(b: Builder, x: ir.Value) -> ir.Value:
 def _counts(b: Builder, x: ir.Value, g: ir.Value, window: Window, *, include: bool) -> ir.Value:
     """Return how many elements each position counts: (*positions) in the type of g.
 
-    Args:
-        b: The builder.
-        x: (N, C, *lengths).
-        g: (N, C, *positions).
-        window: The window.
-        include: Whether padding counts; what lies behind it never does.
+    Padding counts if `include`; what lies after it never does.
     """
     rank = len(window.strides)
-    lengths, positions = static(spatial(b, x)), static(spatial(b, g))
-    total: ir.Value | None = None
+    total = b.constant(1, b.type_of(g))
     for axis in range(rank):
         low = -window.begin[axis] if include else 0
-        behind = window.end[axis] if include else 0
+        high = b.add(b.dim(x, 2 + axis), window.end[axis] if include else 0)
         taps = np.arange((window.kernel or ())[axis]) * window.dilations[axis]
-        if lengths is not None and positions is not None:
-            starts = np.arange(positions[axis]) * window.strides[axis] - window.begin[axis]
-            met = starts[:, None] + taps
-            number = ((met >= low) & (met < lengths[axis] + behind)).sum(1)
-            count = b.constant(number.astype(b.type_of(g).numpy()))
-        else:
-            moved = b.range(0, b.squeeze(b.dim(g, 2 + axis), [0]))
-            starts = b.sub(b.mul(moved, window.strides[axis]), window.begin[axis])
-            met = b.add(b.unsqueeze(starts, [1]), b.constant(taps.astype(np.int64)))
-            inside = b.logical_and(
-                b.greater_or_equal(met, low), b.less(met, b.add(b.dim(x, 2 + axis), behind))
-            )
-            count = b.reduce_sum(b.cast_like(inside, g), [1], keepdims=False)
-        count = b.unsqueeze(count, list(range(1, rank - axis)))
-        total = count if total is None else b.mul(total, count)
-    return b.constant(1, b.type_of(g)) if total is None else total
+        moved = b.range(0, b.squeeze(b.dim(g, 2 + axis), [0]))
+        starts = b.sub(b.mul(moved, window.strides[axis]), window.begin[axis])
+        met = b.add(b.unsqueeze(starts, [1]), b.constant(taps.astype(np.int64)))
+        inside = b.logical_and(b.greater_or_equal(met, low), b.less(met, high))
+        count = b.reduce_sum(b.cast_like(inside, g), [1], keepdims=False)
+        total = b.mul(total, b.unsqueeze(count, list(range(1, rank - axis))))
+    return total
 
 
 def lp_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -22,7 +22,7 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = x times one matrix per axis: g times their transposes.
 
     Resizing is linear along each axis by itself, whatever the mode, the coordinate transformation,
-    the cropping, the rounding and the antialiasing (but for a constant outside of a crop): the
+    the cropping, the rounding and the antialiasing (except a constant outside of a crop): the
     matrix of an axis is what the same Resize makes of the identity. (A runtime folds it into a
     constant where the lengths are known.)
     """

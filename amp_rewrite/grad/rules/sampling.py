@@ -1,4 +1,4 @@
-"""Formulas of operators that read an image between its elements: GridSample, DeformConv, RoiAlign.
+"""Formulas of operators that read an image between its elements: GridSample, RoiAlign.
 
 The image is (N, C, *lengths). A place has one coordinate per axis, in elements: 0 is the centre of
 the first one.
@@ -13,16 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rules.arithmetic import operands, rank_of
-from amp_rewrite.grad.rules.formula import (
-    Formulas,
-    Outputs,
-    count,
-    option,
-    parted,
-    refuse,
-    shape_of,
-)
-from amp_rewrite.grad.rules.window import read_window, static, tail
+from amp_rewrite.grad.rules.formula import Formulas, Outputs, count, refuse, shape_of
 
 _BEND = -0.75  # of the cubic: R. Keys, "Cubic Convolution Interpolation", 1981, with PyTorch's a
 _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
@@ -39,7 +30,7 @@ _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
     ),
 }
 """Mode -> which elements beside the one before a place are read, and their weights: polynomials of
-how far the place is behind that, the highest power first."""
+the distance from that to the place, the highest power first."""
 _TAPS["bilinear"], _TAPS["bicubic"] = _TAPS["linear"], _TAPS["cubic"]
 
 
@@ -65,7 +56,7 @@ def _read(b: Builder, x: ir.Value, places: Sequence[ir.Value], mode: str, paddin
     """Return x at places, (N, *positions) along each axis: (N, *positions, C).
 
     Outside of x is 0 for the padding "zeros", the nearest element for "border", and x reflected at
-    its last elements for "aligned", half an element behind them for "half".
+    its last elements for "aligned", half an element after them for "half".
     """
     offsets, weights = _TAPS[mode]
     r = len(places)
@@ -74,12 +65,12 @@ def _read(b: Builder, x: ir.Value, places: Sequence[ir.Value], mode: str, paddin
     for axis, coordinate in enumerate(places):
         length = b.dim(x, 2 + axis)
         first = b.op("Round" if mode == "nearest" else "Floor", coordinate)
-        behind = b.unsqueeze(b.sub(coordinate, first), [rank])
+        rest = b.unsqueeze(b.sub(coordinate, first), [rank])
         at = b.add(b.cast(b.unsqueeze(first, [rank]), ir.DataType.INT64), b.constant(offsets))
         rows = np.array(weights, b.type_of(x).numpy()).reshape(len(weights), *[1] * rank, -1)
         weight = b.constant(rows[0])
         for row in rows[1:]:
-            weight = b.add(b.mul(weight, behind), b.constant(row))
+            weight = b.add(b.mul(weight, rest), b.constant(row))
         last = b.sub(length, 1)
         if padding == "zeros":
             inside = b.logical_and(b.greater_or_equal(at, 0), b.less_or_equal(at, last))
@@ -102,46 +93,6 @@ def _read(b: Builder, x: ir.Value, places: Sequence[ir.Value], mode: str, paddin
     elements = b.op("GatherND", lined, b.unsqueeze(flat, [rank + r]), batch_dims=1)
     weighted = b.mul(elements, b.unsqueeze(total, [rank + r]))
     return b.reduce_sum(weighted, range(rank, rank + r), keepdims=False)
-
-
-def deform_conv(node: ir.Node, b: Builder) -> Outputs:
-    """y = W columns + B: the columns are x at the places of a window, each moved by an offset.
-
-    The offsets are (N, groups taps r, *positions). J. Dai et al., "Deformable Convolutional
-    Networks", 2017, https://arxiv.org/abs/1703.06211; with a mask, X. Zhu et al., 2018.
-    """
-    x, w, offset = operands(node)[:3]
-    r = rank_of(node, b, x) - 2
-    kernel = static((b.dims(w) or ())[2:]) or ()
-    window = read_window(node, b, x, kernel)
-    kernel, groups = window.kernel or (), node.attributes.get_int("offset_group", 1)
-    if len(kernel) != r:
-        raise refuse(node, "a DeformConv of unknown kernel")
-    taps, out = int(np.prod(kernel)), tail(b, offset)
-    moved = b.reshape_exactly(offset, shape_of(b, -1, taps, r, out))
-    places: list[ir.Value] = []
-    for axis, tap in enumerate(np.indices(kernel).reshape(r, -1)):
-        start = tap * window.dilations[axis] - window.begin[axis]
-        positions = b.mul(count(b, b.dim(offset, 2 + axis)), window.strides[axis])
-        positions = b.unsqueeze(positions, [k for k in range(r) if k != axis])
-        at = b.add(positions, b.constant(start.astype(np.int64).reshape(-1, *[1] * r)))
-        places.append(b.add(b.gather(moved, b.constant(axis), 2), b.cast_like(at, x)))
-    channels = b.dim(x, 1)
-    apart = b.reshape_exactly(x, shape_of(b, -1, parted(b, channels, groups), tail(b, x)))
-    read = _read(b, apart, places, "linear", "zeros")  # (N groups, taps, *positions, C / groups)
-    mask = option(node, 4)
-    if mask is not None:
-        factors = b.reshape_exactly(mask, shape_of(b, -1, taps, out))
-        read = b.mul(read, b.unsqueeze(factors, [r + 2]))
-    columns = b.transpose(read, [0, r + 2, *range(1, r + 2)])
-    group = node.attributes.get_int("group", 1)
-    rows = b.div(b.mul(channels, taps), group)
-    area = b.op("ReduceProd", out, keepdims=1)
-    columns = b.reshape_exactly(columns, shape_of(b, b.dim(x, 0), group, rows, area))
-    filters = b.reshape_exactly(w, shape_of(b, group, parted(b, b.dim(w, 0), group), rows))
-    y = b.reshape_exactly(b.matmul(filters, columns), shape_of(b, b.dim(x, 0), b.dim(w, 0), out))
-    bias = option(node, 3)
-    return [y if bias is None else b.add(y, b.unsqueeze(bias, range(1, r + 1)))]
 
 
 def roi_align(node: ir.Node, b: Builder) -> Outputs:
@@ -185,13 +136,8 @@ def _bins(
 ) -> ir.Value:
     """Return the mean weight of each element in each bin: (regions, bins, elements).
 
-    Args:
-        b: The builder.
-        start: (regions, 1) where the first bin starts.
-        extent: (regions, 1) of a bin.
-        bins: How many there are.
-        ratio: The places in a bin; 0: as many as it has elements, at least.
-        length: Of the axis: int64, one element.
+    The first bin's start and the extent of a bin are (regions, 1). `ratio` is how many places of a
+    bin are read; 0: as many as it has elements, at least one.
     """
     dtype = b.type_of(start)
     if ratio:
@@ -217,7 +163,6 @@ def _bins(
 
 
 FORMULAS: Formulas = {
-    "DeformConv": deform_conv,
     "GridSample": grid_sample,
     "RoiAlign": roi_align,
 }

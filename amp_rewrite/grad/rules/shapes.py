@@ -7,7 +7,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.arithmetic import Received, extra_output, known, operands
 from amp_rewrite.graph.names import place
 
 
@@ -58,7 +58,7 @@ def tile(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def concat(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = the x_i one behind the other: g split into their lengths."""
+    """y = the x_i concatenated: g split into their lengths."""
     g, axis, inputs = known(gs[0]), node.attributes.get_int("axis", 0), operands(node)
     if len(inputs) == 1:
         return [g]
@@ -72,7 +72,7 @@ def concat(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def split(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """Y_i = pieces of x: their gradients one behind the other, zeros where there is none."""
+    """Y_i = pieces of x: their gradients concatenated, zeros where there is none."""
     pieces = [b.zeros_like(y) if g is None else g for y, g in zip(node.outputs, gs, strict=True)]
     joined = b.concat(pieces, node.attributes.get_int("axis", 0))
     return [b.shaped_like(joined, operands(node)[0])]
@@ -91,7 +91,8 @@ def dropout(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     scale = _dropout_scale(b, g, ratio)
     if mode is None and training is not None:
         scale = b.where(training, scale, b.operand(1, g))
-    return [b.where(_mask(node, b), b.mul(g, scale), 0)]
+    mask = extra_output(b, node, 1, ir.DataType.BOOL, b.symbolic_dims(node.outputs[0]))
+    return [b.where(mask, b.mul(g, scale), 0)]
 
 
 def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
@@ -104,17 +105,6 @@ def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
     return b.constant(1 / left if left else 0.0, b.type_of(g))
 
 
-def _mask(node: ir.Node, b: Builder) -> ir.Value:
-    if len(node.outputs) < 2:
-        node.resize_outputs(2)
-    mask = node.outputs[1]
-    if not mask.name:
-        mask.name = b.free_name(f"{node.outputs[0].name}:mask")
-    mask.type = ir.TensorType(ir.DataType.BOOL)
-    mask.shape = node.outputs[0].shape
-    return mask
-
-
 def depth_to_space(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = blocks of channels laid out in space: SpaceToDepth of g, its channels in x's order."""
     g, x = known(gs[0]), operands(node)[0]
@@ -122,7 +112,7 @@ def depth_to_space(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     folded = b.op("SpaceToDepth", g, blocksize=size)
     if node.attributes.get_string("mode", "DCR") == "DCR":
         return [folded]
-    # SpaceToDepth puts the block's position before the channel, mode CRD behind it.
+    # SpaceToDepth puts the block's position before the channel, mode CRD after it.
     channels = b.dim(g, 1)
     apart = b.concat([b.constant([0, size * size]), channels, b.constant([-1])], 0)
     swapped = b.transpose(b.reshape(folded, apart), [0, 2, 1, 3])

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.grad.scatter import scatter_axis
-from amp_rewrite.graph.names import place
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands, rank_of
+from amp_rewrite.grad.scatter import non_negative, scatter_axis
 
 
 def slice_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -44,18 +42,12 @@ def _bounds(
     listed = b.ints(axes)
     if listed is not None:
         return bounds, listed
-    rank, x = b.rank(operands(node)[0]), operands(node)[0]
-    if rank is None:
-        raise GradientError(
-            "a slice with steps needs its axes, or the rank of its data, for its gradient",
-            where=place(node),
-            remedy="give the axes as a constant, or record the shape of the data",
-        )
+    x = operands(node)[0]
+    rank = rank_of(node, b, x)
     wide = [b.cast(v, ir.DataType.INT64) for v in bounds]
     if axes is None:
         axes = b.range(0, b.op("Size", bounds[0]))
-    axes = b.cast(axes, ir.DataType.INT64)
-    axes = b.where(b.less(axes, 0), b.add(axes, rank), axes)
+    axes = non_negative(b, axes, b.constant(rank))
     neutral = (b.constant([0] * rank), b.shape(x), b.constant([1] * rank))
     start, end, step = (
         b.op("ScatterElements", whole, axes, part)
@@ -77,30 +69,14 @@ def _scattered(
         first = b.constant([position])
         start, end, step = (b.cast(b.gather(v, first), ir.DataType.INT64) for v in bounds)
         indices = b.op("Slice", every, start, end, b.constant([0]), step)
-        if b.rank(g) is None:
-            g = _spread(b, g, indices, axis, every)
-        else:
-            g = scatter_axis(b, g, indices, axis, length, unique=True)
+        g = scatter_axis(b, g, indices, axis, length, unique=True)
     return b.shaped_like(g, x)
-
-
-def _spread(b: Builder, g: ir.Value, indices: ir.Value, axis: int, every: ir.Value) -> ir.Value:
-    """Return zeros with the slices of g at indices along an axis, of whatever rank g is.
-
-    Each place reads its slice, and a place without one a slice of zeros behind the last.
-    """
-    count, one = b.op("Shape", indices), b.constant([axis])
-    shape = b.op("ScatterElements", b.shape(g), one, b.constant([1]))
-    wider = b.concat([g, b.zeros(shape, b.type_of(g))], axis)
-    nowhere = b.add(b.mul(every, 0), count)
-    numbers = b.range(0, b.squeeze(count, [0]))
-    return b.gather(wider, b.op("ScatterElements", nowhere, indices, numbers), axis)
 
 
 def _static_pads(
     b: Builder, x: ir.Value, starts: ir.Value, ends: ir.Value, axes: ir.Value | None
 ) -> list[int]:
-    """Return how much zeros go before and behind each axis; empty if it is not known now."""
+    """Return how many zeros go before and after each axis; empty if it is not known now."""
     dims, first, last = b.dims(x), b.ints(starts), b.ints(ends)
     if dims is None or first is None or last is None:
         return []
@@ -118,15 +94,13 @@ def _static_pads(
 def _computed_pads(
     b: Builder, g: ir.Value, x: ir.Value, starts: ir.Value, axes: ir.Value | None
 ) -> ir.Value:
-    starts = b.cast(starts, ir.DataType.INT64)
     shape = b.shape(x)
     rank = b.op("Shape", shape)
     if axes is None:
         axes = b.range(0, b.op("Size", starts))
-    axes = b.cast(axes, ir.DataType.INT64)
-    axes = b.where(b.less(axes, 0), b.add(axes, rank), axes)
+    axes = non_negative(b, axes, rank)
     lengths = b.gather(shape, axes)
-    starts = b.where(b.less(starts, 0), b.add(starts, lengths), starts)
+    starts = non_negative(b, starts, lengths)
     starts = b.minimum(b.maximum(starts, 0), lengths)
     zeros = b.zeros(rank, ir.DataType.INT64)
     before = b.op("ScatterElements", zeros, axes, starts)
@@ -157,7 +131,7 @@ def _negated(b: Builder, pads: ir.Value) -> ir.Value:
 
 
 def _pads(node: ir.Node, b: Builder, x: ir.Value) -> ir.Value:
-    """Return the amounts before and behind every axis, those not padded included."""
+    """Return the amounts before and after every axis, those not padded included."""
     pads = b.cast(operands(node)[1], ir.DataType.INT64)
     axes = node.inputs[3] if len(node.inputs) > 3 else None
     if axes is None:
@@ -168,8 +142,7 @@ def _pads(node: ir.Node, b: Builder, x: ir.Value) -> ir.Value:
         full[:, listed] = np.reshape(amounts, (2, len(listed)))
         return b.constant(full.reshape(-1))
     ranks = b.op("Shape", b.shape(x))
-    axes = b.cast(axes, ir.DataType.INT64)
-    axes = b.where(b.less(axes, 0), b.add(axes, ranks), axes)
+    axes = non_negative(b, axes, ranks)
     zeros = b.zeros(b.mul(ranks, 2), ir.DataType.INT64)
     return b.op("ScatterElements", zeros, b.concat([axes, b.add(axes, ranks)], 0), pads)
 
@@ -177,14 +150,7 @@ def _pads(node: ir.Node, b: Builder, x: ir.Value) -> ir.Value:
 def _folded(
     node: ir.Node, b: Builder, g: ir.Value, x: ir.Value, pads: ir.Value, mode: str
 ) -> ir.Value:
-    rank = b.rank(x)
-    if rank is None:
-        raise GradientError(
-            f"Pad with mode {mode} needs a known rank for its gradient",
-            where=place(node),
-            remedy="record the shape of its input in the model's value_info",
-        )
-    listed = b.ints(pads)
+    rank, listed = rank_of(node, b, x), b.ints(pads)
     for axis in range(rank):
         if listed is not None and not listed[axis] and not listed[axis + rank]:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -17,23 +17,14 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Window:
-    """A window's size and how it moves; one entry per spatial axis.
+    """A window's size and how it moves; one entry per spatial axis."""
 
-    Attributes:
-        kernel: Its taps; None where they are not known.
-        strides: How far it moves.
-        dilations: The distance between taps.
-        begin: Padding in front.
-        end: Padding behind.
-        ceil: Whether a last window may reach beyond the padding.
-    """
-
-    kernel: Lengths | None
+    kernel: Lengths | None  # taps; None where they are not known
     strides: Lengths
     dilations: Lengths
-    begin: Lengths
-    end: Lengths
-    ceil: bool = False
+    begin: Lengths  # padding in front
+    end: Lengths  # padding after
+    ceil: bool = False  # whether a last window may reach beyond the padding
 
     @property
     def pads(self) -> list[int]:
@@ -53,7 +44,7 @@ class Window:
 
 
 def spatial(b: Builder, x: ir.Value) -> tuple[int | None, ...]:
-    """Return the lengths of the axes behind the first two."""
+    """Return the lengths of the axes after the first two."""
     dims = b.dims(x)
     if dims is None:
         raise GradientError(
@@ -72,10 +63,18 @@ def static(lengths: Sequence[int | None] | None) -> Lengths | None:
     return static_lengths if len(static_lengths) == len(lengths) else None
 
 
-def read_window(node: ir.Node, b: Builder, x: ir.Value, kernel: Lengths | None = None) -> Window:
-    """Return the window of a convolution or a pooling node over x.
+def read_window(
+    node: ir.Node,
+    b: Builder,
+    x: ir.Value,
+    kernel: Lengths | None = None,
+    *,
+    auto_pad: bool = True,
+) -> Window:
+    """Return the window of a convolution or a pooling node over x, (N, C, *lengths).
 
-    x is (N, C, *lengths); `kernel` has the taps where the node does not say them.
+    `kernel` has the taps where the node does not say them; without `auto_pad`, pads of that
+    attribute are left out.
 
     Raises:
         GradientError: auto_pad pads by lengths that are not known.
@@ -87,32 +86,33 @@ def read_window(node: ir.Node, b: Builder, x: ir.Value, kernel: Lengths | None =
     dilations = tuple(attributes.get_ints("dilations", ())) or (1,) * rank
     pads = tuple(attributes.get_ints("pads", ())) or (0,) * (2 * rank)
     ceil = bool(attributes.get_int("ceil_mode", 0))
-    auto_pad = attributes.get_string("auto_pad", "NOTSET")
+    mode = attributes.get_string("auto_pad", "NOTSET") if auto_pad else "NOTSET"
     plain = Window(kernel, strides, dilations, pads[:rank], pads[rank:], ceil)
-    if auto_pad == "NOTSET":
+    if mode == "NOTSET":
         return plain
     none = (0,) * rank
-    if auto_pad == "VALID":
-        return Window(kernel, strides, dilations, none, none, ceil)
+    if mode == "VALID":
+        return replace(plain, begin=none, end=none)
     if kernel is None:
-        raise _unknown(node, auto_pad, "the kernel's lengths")
+        raise unknown_padding(node, "the kernel's lengths")
     totals: list[int] = []
     for length, stride, extent in zip(lengths, strides, plain.extent, strict=True):
         if length is None and stride > 1:
-            raise _unknown(node, auto_pad, "spatial lengths")
+            raise unknown_padding(node, "spatial lengths")
         left = ((length or 1) - 1) % stride if stride > 1 else 0
         totals.append(max(extent - 1 - left, 0))
     small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
-    begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-    return Window(kernel, strides, dilations, begin, end, ceil)
+    begin, end = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return replace(plain, begin=begin, end=end)
 
 
-def _unknown(node: ir.Node, auto_pad: str, what: str) -> GradientError:
+def unknown_padding(node: ir.Node, what: str) -> GradientError:
+    """Return the error of a padding that depends on lengths that are not known."""
     return GradientError(
-        f"auto_pad needs {what}, which the model leaves open",
+        f"the padding needs {what}, which the model leaves open",
         where=place(node),
-        found=f"auto_pad {auto_pad}",
-        remedy="fix them in the model's inputs, or give pads in place of auto_pad",
+        found=", ".join({"auto_pad", "output_shape"} & node.attributes.keys()),
+        remedy="fix them in the model's inputs, or give pads (and output_padding) instead",
     )
 
 
@@ -121,15 +121,8 @@ def scatter_windows(
 ) -> ir.Value:
     """Return the transpose of the convolution of x with w, applied to g: a tensor like x.
 
-    The last elements of x, which no window may reach, get zero.
-
-    Args:
-        b: The builder.
-        g: (N, M, *positions).
-        w: (M, C / group, *kernel).
-        x: (N, C, *lengths); only its shape is used.
-        window: How w moved over x.
-        group: Groups of channels.
+    The last elements of x, which no window may reach, get zero. g is (N, M, *positions), w
+    (M, C / group, *kernel), and x (N, C, *lengths), of which only the shape is used.
     """
     moved: dict[str, Any] = {
         "strides": window.strides,
@@ -154,7 +147,7 @@ def scatter_windows(
     rank = len(window.strides)
     if not window.ceil and all(s == 1 for s in window.strides):
         return b.shaped_like(b.op("ConvTranspose", g, w, **moved, pads=window.pads), x)
-    # The last position may end before the end of x, or behind it, by a number known at run time.
+    # The last position may end before or after the end of x, by a number known at run time.
     y = b.op("ConvTranspose", g, w, **moved, pads=[*window.begin, *[0] * rank])
     y = b.slice(y, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
     missing = b.sub(tail(b, x), tail(b, y))

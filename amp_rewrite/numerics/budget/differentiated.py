@@ -22,8 +22,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.grad.oldest_opset import modernise
-from amp_rewrite.grad.prepare import prepare
+from amp_rewrite.grad.prepare import modernise, prepare
 from amp_rewrite.grad.walk import gradients
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import constant_tensor

@@ -24,8 +24,8 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traverse import graphs_in, subgraphs
-from amp_rewrite.numerics.emulate.exact import is_exact
 from amp_rewrite.numerics.emulate.low_sums import accumulates_low, accumulation, kept_low
+from amp_rewrite.numerics.emulate.model import is_exact
 from amp_rewrite.numerics.repaint.repaint import Repainter
 
 CAST, COMPUTED = "cast", "computed"

@@ -2,6 +2,5 @@
 
 from amp_rewrite.base import late_sympy  # noqa: F401 # pyright: ignore[reportUnusedImport] before onnx_ir
 from amp_rewrite.numerics.emulate.evaluator import Evaluator, evaluate
-from amp_rewrite.numerics.emulate.model import emulate_model
 
-__all__ = ["Evaluator", "emulate_model", "evaluate"]
+__all__ = ["Evaluator", "evaluate"]

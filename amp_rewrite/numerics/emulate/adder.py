@@ -1,4 +1,4 @@
-"""Add up in a low type: term by term in a Scan, as a kernel was measured to, or in chunks."""
+"""Add up in a 16-bit type: term by term in a Scan, as a kernel was measured to, or in chunks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
 
 @dataclass(frozen=True)
 class Adder:
-    """Adds up in a low type.
-
-    Attributes:
-        dtype: The type.
-        order: How; None for chunks of 16 that are summed in float32.
-    """
+    """Adds up in a 16-bit type, in an order; None for chunks of 16 that are summed in float32."""
 
     dtype: DType
     order: SumOrder | None
@@ -48,21 +43,10 @@ class Adder:
     ) -> ir.Value:
         """Return the sum of all terms.
 
-        Args:
-            nodes: Takes the nodes.
-            operands: What is cut into chunks, and along which axis.
-            length: The number of terms, if it is known.
-            partial: Adds the nodes that sum a part of each operand in float32.
-            begin: What the running sum begins with; None for nothing. Only sums that `rounds_once`
-                begin with something.
+        The operands are cut into chunks, which `partial` sums in float32; `length` is the number of
+        terms. Only sums that `rounds_once` can begin with a value.
         """
-        start = self._start(nodes, operands, partial, begin)
-        chunk, rank = self._chunk(length), _rank_of_sum(operands)
-        if chunk == 1 and rank is not None:
-            total = self._scan(nodes, operands, start, partial, rank)
-        else:
-            total = self._loop(nodes, operands, start, chunk, partial)
-        return nodes.cast(total, FLOAT32.ir) if self.rounds_once else total
+        return _Sum(self, operands, partial).of(nodes, length, begin)
 
     @property
     def rounds_once(self) -> bool:
@@ -72,40 +56,49 @@ class Adder:
         """
         return self.order is not None and self.order.fused
 
-    @property
-    def _type(self) -> ir.DataType:
-        return FLOAT64.ir if self.rounds_once else FLOAT32.ir
-
     def round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
-        """Round to the low type."""
+        """Round to the 16-bit type."""
         return nodes.round(value, self.dtype)
 
-    def _chunk(self, length: int | None) -> int:
-        if self.order is None:
-            return CHUNK
-        fits = length is None or length % self.order.chunk == 0
-        return self.order.chunk if fits and not self.rounds_once else 1
 
-    def _scan(
-        self,
-        nodes: NodeCollector,
-        operands: Sequence[Sliced],
-        start: ir.Value,
-        partial: Partial,
-        rank: int,
-    ) -> ir.Value:
+@dataclass(frozen=True)
+class _Sum:
+    """One sum of an adder."""
+
+    adder: Adder
+    operands: Sequence[Sliced]
+    partial: Partial
+
+    @property
+    def _type(self) -> ir.DataType:
+        return FLOAT64.ir if self.adder.rounds_once else FLOAT32.ir
+
+    def of(self, nodes: NodeCollector, length: int | None, begin: ir.Value | None) -> ir.Value:
+        """Return the sum of all terms."""
+        start = self._start(nodes, begin)
+        order, chunk, rank = self.adder.order, CHUNK, _rank_of_sum(self.operands)
+        if order is not None:
+            fits = length is None or length % order.chunk == 0
+            chunk = order.chunk if fits and not order.fused else 1
+        if chunk == 1 and rank is not None:
+            total = self._scan(nodes, start, rank)
+        else:
+            total = self._loop(nodes, start, chunk)
+        return nodes.cast(total, FLOAT32.ir) if self.adder.rounds_once else total
+
+    def _scan(self, nodes: NodeCollector, start: ir.Value, rank: int) -> ir.Value:
         """Add term after term in a Scan, which has no place to compute and copies no part.
 
         ONNX Runtime asks for the rank of what it carries.
         """
         body = nodes.nested("term")
         total = body.value("total", self._type)
-        parts = [body.value("part", FLOAT32.ir) for _ in operands]
-        joined = self._join(body, total, parts, partial)
+        parts = [body.value("part", FLOAT32.ir) for _ in self.operands]
+        joined = self._join(body, total, parts)
         joined.shape = ir.Shape([None] * rank)
         graph = ir.Graph([total, *parts], [joined], nodes=body.made, name=f"{total.name}/body")
         cut, axes = list[ir.Value](), list[int]()
-        for value, axis in operands:  # a part keeps the axis that is cut, with the length 1
+        for value, axis in self.operands:  # a part keeps the axis that is cut, with the length 1
             assert isinstance(axis, int), "the rank is known"
             one = axis if axis >= 0 else axis - 1
             cut.append(nodes.add("Unsqueeze", [value, nodes.ints(one)]))
@@ -117,40 +110,25 @@ class Adder:
         ]
         return nodes.add("Scan", [start, *cut], attributes, self._type)
 
-    def _start(
-        self,
-        nodes: NodeCollector,
-        operands: Sequence[Sliced],
-        partial: Partial,
-        begin: ir.Value | None,
-    ) -> ir.Value:
-        """Return what a sum begins with, in its shape."""
-        first = partial(nodes, _parts(nodes, operands, nodes.ints(0), 1))
+    def _start(self, nodes: NodeCollector, begin: ir.Value | None) -> ir.Value:
+        """Return the value that a sum begins with, in its shape."""
+        first = self.partial(nodes, self._parts(nodes, nodes.ints(0), 1))
         shape = nodes.add("Shape", [first])
         nothing = ir.AttrTensor("value", ir.Tensor(np.array([_NOTHING], self._type.numpy())))
         empty = nodes.add("ConstantOfShape", [shape], [nothing], self._type)
         return empty if begin is None else nodes.add("Add", [nodes.cast(begin, self._type), empty])
 
-    def _join(
-        self, nodes: NodeCollector, total: ir.Value, parts: Sequence[ir.Value], partial: Partial
-    ) -> ir.Value:
+    def _join(self, nodes: NodeCollector, total: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
         """Return the running sum with the next term."""
-        if self.rounds_once:
-            term = partial(nodes, [nodes.cast(part, FLOAT64.ir) for part in parts])
-            return round_doubles(nodes, nodes.add("Add", [total, term]), self.dtype)
-        term = self.round(nodes, partial(nodes, parts))
-        return self.round(nodes, nodes.add("Add", [total, term]))
+        if self.adder.rounds_once:
+            term = self.partial(nodes, [nodes.cast(part, FLOAT64.ir) for part in parts])
+            return round_doubles(nodes, nodes.add("Add", [total, term]), self.adder.dtype)
+        term = self.adder.round(nodes, self.partial(nodes, parts))
+        return self.adder.round(nodes, nodes.add("Add", [total, term]))
 
-    def _loop(
-        self,
-        nodes: NodeCollector,
-        operands: Sequence[Sliced],
-        start: ir.Value,
-        chunk: int,
-        partial: Partial,
-    ) -> ir.Value:
+    def _loop(self, nodes: NodeCollector, start: ir.Value, chunk: int) -> ir.Value:
         """Add chunk after chunk in a Loop."""
-        value, axis = operands[0]
+        value, axis = self.operands[0]
         length = nodes.add("Gather", [nodes.add("Shape", [value]), _axis(nodes, axis)])
         more = nodes.add("Add", [length, nodes.ints(chunk - 1)])
         trips = nodes.add("Squeeze", [nodes.add("Div", [more, nodes.ints(chunk)])])
@@ -159,38 +137,38 @@ class Adder:
         again = body.value("again", ir.DataType.BOOL, ir.Shape([]))
         total = body.value("total", self._type)
         place = body.add("Mul", [index, body.ints(chunk)])
-        joined = self._joined_chunk(body, total, operands, place, chunk, partial)
+        joined = self._joined_chunk(body, total, place, chunk)
         on = body.add("Identity", [again], type_=ir.DataType.BOOL)
         name = f"{total.name}/body"
         graph = ir.Graph([index, again, total], [on, joined], nodes=body.made, name=name)
         return nodes.add("Loop", [trips, None, start], [ir.AttrGraph("body", graph)], self._type)
 
     def _joined_chunk(
-        self,
-        nodes: NodeCollector,
-        total: ir.Value,
-        operands: Sequence[Sliced],
-        place: ir.Value,
-        chunk: int,
-        partial: Partial,
+        self, nodes: NodeCollector, total: ir.Value, place: ir.Value, chunk: int
     ) -> ir.Value:
         """Return the running sum with the next chunk: of rounded terms, or a sum in float32."""
         if chunk == 1:
-            return self._join(nodes, total, _parts(nodes, operands, place, 1), partial)
-        if self.order is None:
-            sum_ = partial(nodes, _parts(nodes, operands, place, chunk))
-            return self.round(nodes, nodes.add("Add", [total, sum_]))
-        sum_ = self.round(nodes, partial(nodes, _parts(nodes, operands, place, 1)))
-        for i in range(1, chunk):
-            next_ = nodes.add("Add", [place, nodes.ints(i)])
-            sum_ = self._join(nodes, sum_, _parts(nodes, operands, next_, 1), partial)
-        return self.round(nodes, nodes.add("Add", [total, sum_]))
+            return self._join(nodes, total, self._parts(nodes, place, 1))
+        if self.adder.order is None:
+            sum_ = self.partial(nodes, self._parts(nodes, place, chunk))
+        else:
+            first = self.partial(nodes, self._parts(nodes, place, 1))
+            sum_ = self.adder.round(nodes, first)
+            for i in range(1, chunk):
+                next_ = nodes.add("Add", [place, nodes.ints(i)])
+                sum_ = self._join(nodes, sum_, self._parts(nodes, next_, 1))
+        return self.adder.round(nodes, nodes.add("Add", [total, sum_]))
+
+    def _parts(self, nodes: NodeCollector, start: ir.Value, length: int) -> list[ir.Value]:
+        """Return some terms of each operand."""
+        end = nodes.add("Add", [start, nodes.ints(length)])
+        return [nodes.add("Slice", [v, start, end, _axis(nodes, k)]) for v, k in self.operands]
 
 
 def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
-    """Round doubles to a low type, to nearest and ties to even; the result is in doubles.
+    """Round doubles to a 16-bit type, to nearest and ties to even; the result is in doubles.
 
-    A Cast rounds to float32 on the way, which moves a number in 8,192. So what the low type cannot
+    A Cast rounds to float32 on the way, which moves a number in 8,192. So what the type cannot
     hold is rounded away, by adding and subtracting a number that is so much larger that doubles
     have the low type's spacing there: for float16, 2^42 |x|. It is a float32 number, whose last
     bits as a double are zero, so that ties stay ties. Below the normal numbers the spacing is that
@@ -199,18 +177,18 @@ def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Val
     least, most = nodes.number(1.5 * dtype.smallest_normal), nodes.number(dtype.max)
     size = nodes.add("Abs", [nodes.cast(value, FLOAT32.ir)])
     size = nodes.cast(nodes.add("Clip", [size, least, most]), FLOAT64.ir)
-    shift = nodes.add("Mul", [size, nodes.double(dtype.epsilon / FLOAT64.epsilon)])
+    shift = nodes.add("Mul", [size, nodes.number(dtype.epsilon / FLOAT64.epsilon, FLOAT64)])
     rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
     factor = 2.0 ** (1024 - math.frexp(dtype.max)[1])
-    large = nodes.add("Mul", [rounded, nodes.double(factor)])
-    return nodes.add("Mul", [large, nodes.double(1 / factor)], type_=FLOAT64.ir)
+    large = nodes.add("Mul", [rounded, nodes.number(factor, FLOAT64)])
+    return nodes.add("Mul", [large, nodes.number(1 / factor, FLOAT64)], type_=FLOAT64.ir)
 
 
 def known_shape(value: ir.Value) -> list[int] | None:
     """Return the shape of a value; None if a length is not known."""
     shape = value.shape
     maker = value.producer()
-    if shape is None and maker is not None and maker.op_type == "Cast":  # of a low constant
+    if shape is None and maker is not None and maker.op_type == "Cast":  # of a 16-bit constant
         return None if maker.inputs[0] is None else known_shape(maker.inputs[0])
     if shape is None and (tensor := known_tensor(value)) is not None:
         return list(tensor.shape.numpy())
@@ -249,11 +227,3 @@ def _rank_of_sum(operands: Sequence[Sliced]) -> int | None:
 
 def _axis(nodes: NodeCollector, axis: int | ir.Value) -> ir.Value:
     return nodes.ints(axis) if isinstance(axis, int) else axis
-
-
-def _parts(
-    nodes: NodeCollector, operands: Sequence[Sliced], start: ir.Value, length: int
-) -> list[ir.Value]:
-    """Return some terms of each operand."""
-    end = nodes.add("Add", [start, nodes.ints(length)])
-    return [nodes.add("Slice", [v, start, end, _axis(nodes, axis)]) for v, axis in operands]

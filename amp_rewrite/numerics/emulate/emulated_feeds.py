@@ -1,4 +1,4 @@
-"""The feeds that a model wants, whether it gets them, and those of users as it takes them."""
+"""The inputs of a model, and feeds of users checked against them."""
 
 from __future__ import annotations
 
@@ -36,20 +36,12 @@ def is_array(given: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FeedSpec:
-    """One graph input.
-
-    Attributes:
-        name: Its name.
-        type: Its type string, "" if it is unknown.
-        shape: A number, the name of a free dimension or None for each dimension; None if the
-            number of dimensions is not declared.
-        optional: Whether the model has a default for it.
-    """
+    """One graph input."""
 
     name: str
-    type: str
-    shape: tuple[int | str | None, ...] | None
-    optional: bool
+    type: str  # "" if unknown
+    shape: tuple[int | str | None, ...] | None  # names of free dimensions; None: unknown rank
+    optional: bool  # the model has a default for it
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
@@ -70,14 +62,13 @@ class FeedSpec:
         return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
     def fits(self, array: Array, *, from_axis: int = 0) -> bool:
-        """Tell whether an array has the declared rank and lengths, from some axis on."""
-        declared = None if self.shape is None else self.shape[from_axis:]
-        return declared is None or (
-            array.ndim == len(declared)
-            and all(
-                not isinstance(d, int) or d == n for d, n in zip(declared, array.shape, strict=True)
-            )
-        )
+        """Return whether an array has the declared rank and lengths, from some axis on."""
+        if self.shape is None:
+            return True
+        declared = self.shape[from_axis:]
+        pairs = zip(declared, array.shape, strict=False)
+        known = all(d == n for d, n in pairs if isinstance(d, int))
+        return known and array.ndim == len(declared)
 
 
 def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpec]:
@@ -100,7 +91,7 @@ def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpe
 
 
 def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the feeds as ONNX Runtime takes them: low types as float32.
+    """Return the feeds as ONNX Runtime takes them: 16-bit types as float32.
 
     Raises:
         OptionError: A feed is missing, unknown, or of the wrong type or shape.
@@ -116,16 +107,24 @@ def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict
     for name in feeds:
         if name not in specs:
             raise OptionError(f"unknown feed {name!r}", expected=names)
-    for name, spec in specs.items():
-        if name not in feeds and not spec.optional:
-            feed_names = ", ".join(map(repr, feeds)) or "none"
-            raise OptionError(f"feed {name!r} is missing", found=feed_names, expected=names)
+    for name in needed:
+        if name not in feeds:
+            found = ", ".join(map(repr, feeds)) or "none"
+            raise OptionError(f"feed {name!r} is missing", found=found, expected=names)
     return {name: _check_feed(specs[name], value) for name, value in feeds.items()}
 
 
 def _check_feed(spec: FeedSpec, value: Any) -> Any:
     if spec.is_tensor:
-        return widened(_check_tensor(spec, value))
+        array = _check_dtype(spec, arguments.array(spec.name, value))
+        if not spec.fits(array):
+            raise OptionError(
+                "a feed has the wrong shape",
+                where=spec.name,
+                found=list(array.shape),
+                expected=spec.dimensions,
+            )
+        return widened(array)
     if spec.type.startswith("seq(tensor("):
         if isinstance(value, np.ndarray) or not isinstance(value, Sequence):
             raise OptionError(
@@ -139,21 +138,9 @@ def _check_feed(spec: FeedSpec, value: Any) -> Any:
 
 
 def widened(array: Array) -> Array:
-    """Return a low-precision array as float32, any other as it is."""
+    """Return a 16-bit array as float32, any other as it is."""
     is_low = any(array.dtype == low.numpy for low in dtypes.LOW.values())
     return array.astype(FLOAT32.numpy) if is_low else array
-
-
-def _check_tensor(spec: FeedSpec, value: Any) -> Array:
-    array = _check_dtype(spec, arguments.array(spec.name, value))
-    if not spec.fits(array):
-        raise OptionError(
-            "a feed has the wrong shape",
-            where=spec.name,
-            found=list(array.shape),
-            expected=spec.dimensions,
-        )
-    return array
 
 
 def _check_dtype(spec: FeedSpec, array: Array) -> Array:
@@ -175,16 +162,10 @@ def _check_dtype(spec: FeedSpec, array: Array) -> Array:
 
 
 class FedInputs:
-    """Makes batches of what users have for one model.
-
-    Attributes:
-        specs: Its inputs, by name.
-        needed: Those without a default, in order.
-        length: The first dimension of the first one, if it is fixed.
-    """
+    """Makes batches for one model of the data of users."""
 
     def __init__(self, model: ir.Model) -> None:
-        """Look at the inputs of a model."""
+        """Read the inputs of the model, and the first one's first dimension, if it is fixed."""
         self.specs = feed_specs(model)
         self.needed = tuple(name for name, spec in self.specs.items() if not spec.optional)
         shape = self.specs[self.needed[0]].shape if self.needed else None
@@ -195,8 +176,7 @@ class FedInputs:
         """Return a batch.
 
         Raises:
-            DataError: It is not one, holds something else than numbers, or has another shape than
-                the model declares.
+            DataError: It is not a batch of numbers, or has another shape than the model declares.
         """
         named = self._named(given)
         if [*named] == [_UNNAMED] and len(self.needed) == 1 and _UNNAMED not in self.specs:
@@ -234,9 +214,8 @@ class FedInputs:
     def _named(self, given: object) -> Mapping[Any, object]:
         if isinstance(given, Mapping):
             return cast("Mapping[Any, object]", given)
-        arrays: Sequence[object] = [given]
-        if isinstance(given, list | tuple):
-            arrays = cast("Sequence[object]", given)
+        is_list = isinstance(given, list | tuple)
+        arrays = cast("Sequence[object]", given) if is_list else [given]
         if not arrays or not all(map(is_array, arrays)):
             raise DataError(
                 "not a batch",
@@ -250,42 +229,26 @@ class FedInputs:
                 expected=f"{len(self.needed)}: {', '.join(self.needed)}",
                 remedy="pass a mapping from input names to arrays",
             )
-        return dict(zip(self.needed, arrays, strict=False))  # labels stand behind inputs
+        return dict(zip(self.needed, arrays, strict=False))  # labels come after inputs
 
     def _fitted(self, name: str, given: object) -> Any:
         """Return what is fed to one input, in its type where that loses no more than digits."""
-        if isinstance(given, np.ndarray | np.generic) or is_array(given):
-            return self._cast(name, _plain(name, given))
-        return given
-
-    def _cast(self, name: str, array: Array) -> Array:
+        if not isinstance(given, np.generic) and not is_array(given):
+            return given
+        tensor: Any = given
+        for method in ("detach", "cpu"):  # a tensor of another package
+            tensor = getattr(tensor, method)() if hasattr(tensor, method) else tensor
+        array = arguments.array(name, tensor)
         spec = self.specs.get(name)
         wanted = spec.dtype if spec is not None and spec.is_tensor else None
         if wanted is None or wanted.kind == "O" or array.dtype == wanted:
             return array
-        if _is_stored(array, wanted):
-            return array.view(wanted)
-        if array.dtype.kind not in "fiu":
-            return array
-        if not np.can_cast(array.dtype, wanted, "same_kind"):
+        is_bytes = array.dtype.type is np.void and array.dtype.fields is None
+        if is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+            return array.view(wanted)  # numpy.savez knows no bfloat16
+        if array.dtype.kind not in "fiu" or not np.can_cast(array.dtype, wanted, "same_kind"):
             return array
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = array.astype(wanted)
         exact = wanted.kind not in "iu" or np.array_equal(fitted, array)
         return fitted if exact else array
-
-
-def _is_stored(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Tell whether these are numbers that numpy.savez stored as bytes: it knows no bfloat16."""
-    is_bytes = array.dtype.type is np.void and array.dtype.fields is None
-    return is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize
-
-
-def _plain(name: str, detached: object) -> Array:
-    """Return a tensor of another package as an array; one that has a gradient without it."""
-    if not isinstance(detached, np.ndarray | np.generic) and hasattr(detached, "detach"):
-        tensor: Any = detached
-        detached = tensor.detach()
-        if hasattr(detached, "cpu"):
-            detached = cast("Any", detached).cpu()
-    return arguments.array(name, detached)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import targets
+from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
-from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.kernels.kernel_table import table_of
+from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.kernels.rounding_table import RoundingTable
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
-from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.joined_biases import drop_unused, join_biases
@@ -30,16 +30,12 @@ from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.ort.providers import check_form
-from amp_rewrite.runtimes.session import Provider, RanNode, name_and_options
+from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
 
 class Evaluator:
     """Runs one model on an engine, mostly ONNX Runtime; the session is built once.
-
-    Example:
-        evaluator = Evaluator("m.fp16.onnx")
-        results = [evaluator.run(feeds) for feeds in batches]
 
     Examples:
         >>> low = amp.rewrite("model.onnx").model
@@ -65,15 +61,15 @@ class Evaluator:
 
         Args:
             model: A path, an onnx_ir model or a ModelProto; not modified.
-            emulate: Round every float16 and bfloat16 value; otherwise the providers compute
-                whatever they do for these types (the CPU provider: mostly float32).
+            emulate: Round every 16-bit value; otherwise providers compute these types as they do
+                (the CPU provider mostly in float32).
             outputs: Names of values of the main graph to return, None for the graph's outputs.
-            accumulate_low: See `emulate_model`.
+            accumulate_low: Operator types whose sums are accumulated in their 16-bit type.
             providers: Execution providers, the preferred one first.
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
             profile: Time the nodes until `ran_nodes` is asked for them.
-            rounding: What the emulated runtime rounds once; None rounds behind every node.
+            rounding: What the emulated runtime rounds once; None rounds after every node.
 
         Raises:
             AmpError: The model is not valid, the engine cannot load it or is not installed, or
@@ -85,8 +81,6 @@ class Evaluator:
         if not isinstance(rounding, RoundingTable | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError("rounding must be a table of what a runtime rounds once")
         typed = TypedModel.own(model)
-        if name_and_options(providers[0])[0] == CPU:
-            typed = _with_cpu_bodies(typed)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
@@ -105,11 +99,7 @@ class Evaluator:
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = open_session(
-            loaded,
-            providers=providers,
-            options=options,
-            threads=threads,
-            profile=profile,
+            loaded, providers=providers, options=options, threads=threads, profile=profile
         )
 
     def run(
@@ -119,8 +109,7 @@ class Evaluator:
 
         Args:
             feeds: Input name -> array (a list of arrays for a sequence), of the model's types.
-            outputs: Which of `self.outputs` to return, None for all. Those that are left out are
-                not copied out of the runtime.
+            outputs: Which of `self.outputs` to return, None for all.
 
         Raises:
             OptionError: A feed is missing, unknown, or of the wrong type or shape.
@@ -131,14 +120,12 @@ class Evaluator:
         if not fetches:
             return {}
         checked = check_feeds(self.inputs, feeds)
-        if self._narrow:
-            checked = {name: _narrowed(self.inputs[name], v) for name, v in checked.items()}
+        for name, value in checked.items() if self._narrow else ():
+            dtype = self.inputs[name].dtype
+            if isinstance(value, np.ndarray) and dtype is not None:
+                checked[name] = value.astype(dtype, copy=False)
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
-
-    def end_profiling(self) -> str:
-        """Return the path of the profile that options with `enable_profiling` asked for."""
-        return self._session.end_profiling()
 
     def ran_nodes(self) -> tuple[RanNode, ...]:
         """Return the nodes of the first run, which `profile` asked for; later runs are faster."""
@@ -153,15 +140,14 @@ def evaluate(
     outputs: Iterable[str] | None = None,
     accumulate_low: Collection[str] | Sums = (),
 ) -> dict[str, Any]:
-    """Run a model on a CPU, rounding as the low-precision hardware would.
+    """Run a model on a CPU, rounding as 16-bit hardware would.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; not modified.
         feeds: Input name -> array, of the model's types.
-        emulate: False runs the model as ONNX Runtime's CPU provider does: mostly in float32,
-            whatever the model says.
+        emulate: False computes as ONNX Runtime's CPU provider does, mostly in float32.
         outputs: Names of values of the main graph to return, None for the graph's outputs.
-        accumulate_low: See `emulate_model`.
+        accumulate_low: Operator types whose sums are accumulated in their 16-bit type.
 
     Returns:
         Value name -> array, in the type that the model gives the value (bfloat16 from ml_dtypes).
@@ -180,38 +166,10 @@ def evaluate(
     return evaluator.run(feeds)
 
 
-def _with_cpu_bodies(typed: TypedModel) -> TypedModel:
-    """Return a model with functions in place of operators that ONNX Runtime's CPU has not.
-
-    It would refuse the model: com.microsoft::PackedMultiHeadAttention, say, has a kernel on CUDA
-    alone. The model itself is changed.
-    """
-    model, cpu = typed.model, targets.of_provider(CPU)
-    table = None if cpu is None else table_of(cpu)
-    if not model.functions or table is None:
-        return typed
-
-    def lacks_kernel(function: ir.Function) -> bool:
-        opset = model.graph.opset_imports.get(function.domain, 1)
-        return not table.matching(function.domain, function.name, opset)
-
-    if not any(lacks_kernel(function) for function in model.functions.values()):
-        return typed
-    inline(model, lacks_kernel)
-    return TypedModel(model, spare=typed.spare)
-
-
-def _narrowed(spec: FeedSpec, value: Any) -> Any:
-    """Return an array in the type of its input, of which it holds numbers."""
-    is_array = isinstance(value, np.ndarray) and spec.dtype is not None
-    return value.astype(spec.dtype, copy=False) if is_array else value
-
-
 def widen_boundary(model: ir.Model, types: Types) -> None:
-    """Give a low-precision model float32 inputs and outputs: the runtime has no numpy bfloat16.
+    """Give a 16-bit model float32 inputs and outputs, in place: numpy has no bfloat16.
 
-    The casts are inside the main graph, which is modified. A fed number that the low type has, and
-    any result, are the same numbers in float32.
+    The casts are inside the main graph; no number changes by them.
     """
     low = low_values(types)
     if low.keys().isdisjoint((*model.graph.inputs, *model.graph.outputs)):
@@ -219,10 +177,69 @@ def widen_boundary(model: ir.Model, types: Types) -> None:
     insert = Inserter(model)
     for index, value in enumerate(list(model.graph.outputs)):
         if value in low:
-            wide = insert.narrow_output(value, types[value], FLOAT32)
-            model.graph.outputs[index] = wide
+            model.graph.outputs[index] = insert.retype_output(value, types[value], FLOAT32)
     for value in model.graph.inputs:
         constant = value.is_initializer()
         if value in low and not (constant and model.ir_version < FIRST_IR_WITH_OVERRIDES):
             insert.convert_input(value, types[value], low[value])
             set_element(value, FLOAT32)
+
+
+class Fetch(NamedTuple):
+    """One value to return: its name, the graph output that holds it, its type ("" if unknown)."""
+
+    name: str
+    output: str
+    type: str
+
+
+def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -> list[Fetch]:
+    """Make values of the main graph its only outputs, in place; None keeps those that it has.
+
+    Raises:
+        OptionError: A name is not that of a value of the main graph.
+    """
+    graph = model.graph
+    if names is None:
+        wanted = list(graph.outputs)
+    else:
+        listed = arguments.texts("outputs", names)
+        made = (v for node in graph for v in node.outputs)
+        values = {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
+        unknown = next((name for name in listed if name not in values), None)
+        if unknown is not None:
+            raise OptionError(
+                "no such value in the main graph",
+                found=repr(unknown),
+                expected="the name of an input, a weight or a node's output",
+            )
+        wanted = [values[name] for name in listed]
+    wanted = list(dict.fromkeys(wanted))
+    free = AddedNames.of(model.graph)
+    graph.outputs[:] = []
+    fetches: list[Fetch] = []
+    for value in wanted:
+        output = value
+        if value.producer() is None:  # a graph input or a weight cannot be an output everywhere
+            name = free.cast(value.name or "", FLOAT32)
+            output = ir.Value(name=name, type=value.type, shape=value.shape)
+            node_name = free.part(name, "Identity")
+            graph.append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
+        graph.outputs.append(output)
+        fetches.append(Fetch(value.name or "", output.name or "", types.get(value, "")))
+        if output is not value and value in types:
+            types[output] = types[value]
+        if output.type is None and output in types:
+            output.type = elements.to_ir(types[output])
+    return fetches
+
+
+def narrowed(fetch: Fetch, result: Any) -> Any:
+    """Return a result in the type that the model gives it; the numbers are those already."""
+    member = elements.element(fetch.type)
+    dtype = dtypes.LOW.get("" if member is None else dtypes.dtype_name(member))
+    if dtype is None or result is None:
+        return result
+    if isinstance(result, list):
+        return [narrowed(fetch, item) for item in result]
+    return result if result.dtype == dtype.numpy else to_low(result, dtype)

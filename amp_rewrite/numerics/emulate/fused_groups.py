@@ -1,4 +1,4 @@
-"""Which values of a low type a runtime never rounds, since it computes several nodes as one.
+"""16-bit values that a runtime never rounds, since it computes several nodes as one.
 
 Evidence: silero_v4: error .0100 without, .0056 with.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -20,22 +22,14 @@ BATCH_NORM = "BatchNormalization"
 Low = Mapping[ir.Value | None, DType]
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """A group that is computed as one operator.
+class Fused(NamedTuple):
+    """Groups that are computed as one operator."""
 
-    Attributes:
-        unrounded: Value of a low type -> its readers that get it as it was computed.
-        folded: Node whose constant goes into weights -> what it goes into: the product, what
-            stands between, and itself. Of a product the last such node is there.
-    """
-
-    unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
-        default_factory=dict[ir.Value, frozenset[ir.Node]]
-    )
-    folded: Mapping[ir.Node, tuple[ir.Node, ...]] = field(
-        default_factory=dict[ir.Node, tuple[ir.Node, ...]]
-    )
+    unrounded: Mapping[ir.Value, frozenset[ir.Node]] = MappingProxyType({})
+    """16-bit value -> its readers that get it as it was computed."""
+    folded: Mapping[ir.Node, tuple[ir.Node, ...]] = MappingProxyType({})
+    """The last node whose constant goes into the weights of a product -> the chain that ends there,
+    which begins with the product."""
 
 
 _FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
@@ -47,30 +41,20 @@ _NO_NUMBERS = ("Shape", "Size")
 def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
     """Return the values inside groups of nodes that are computed as one.
 
-    A chain behind a product ends where a value is read twice, or is an output. Operators of
-    one element each are one group with those that they read, unless something outside needs to
-    come between, or a value of the group is read elsewhere besides.
-
-    Args:
-        model: The model, without model-local functions.
-        low: Value -> its low type.
-        table: What the runtime computes as one.
+    A chain after a product ends where a value is read twice, or is an output. Operators of one
+    element each are one group with those that they read, unless a node outside has to come between,
+    or a value of the group is read elsewhere too. Model-local functions are not looked into.
     """
+    overridable = model.ir_version >= FIRST_IR_WITH_OVERRIDES
+    defaults = {v for v in model.graph.inputs if overridable and v.is_initializer()}
     values: dict[ir.Value, frozenset[ir.Node]] = {}
     folded: dict[ir.Node, tuple[ir.Node, ...]] = {}
     for graph in (model.graph, *model.graph.subgraphs()):
-        finder = _Finder(graph, _defaults(model), low, table)
+        finder = _Finder(graph, defaults, low, table)
         finder.find()
         values |= finder.inside
         folded |= finder.folded
     return Fused(values, folded)
-
-
-def _defaults(model: ir.Model) -> set[ir.Value]:
-    """Return the inputs with a default, which may be fed something else."""
-    if model.ir_version < FIRST_IR_WITH_OVERRIDES:
-        return set()
-    return {value for value in model.graph.inputs if value.is_initializer()}
 
 
 @dataclass
@@ -109,7 +93,7 @@ class _Finder:
                     self.inside[node.outputs[0]] = together
 
     def _followers(self, node: ir.Node) -> Followers | None:
-        """Return what is computed together with a node, if its weights are constant."""
+        """Return the operators that are computed together with a node."""
         if node.domain != "" or node.outputs[0] not in self.low:
             return None
         constant = len(node.inputs) > 1 and self._is_constant(node.inputs[1])
@@ -142,7 +126,7 @@ class _Finder:
             value = users[0].outputs[0]
 
     def _kind(self, value: ir.Value, user: ir.Node, followers: Followers) -> str | None:
-        """Return how a node may stand behind a product: by what else it reads."""
+        """Return how a node can follow a product, by its other operands; None if it cannot."""
         if user.outputs[0] not in self.low:
             return None
         others = [v for v in user.inputs if v is not None and v is not value]
@@ -168,7 +152,7 @@ class _Finder:
         self.members.setdefault(number, []).append(node)
 
     def _admits(self, number: int, node: ir.Node) -> bool:
-        """Tell whether a node can join a group: nothing outside comes between, nor reads it."""
+        """Return whether a node can join a group: nothing outside comes between, nor reads it."""
         members = set(self.members[number])
         first = min(self.order[member] for member in members)
         for member in members:
@@ -181,7 +165,7 @@ class _Finder:
         return not any(self._comes_from(v, members, first) for v in node.inputs)
 
     def _comes_from(self, value: ir.Value | None, members: set[ir.Node], first: int) -> bool:
-        """Tell whether a value needs a group by way of nodes outside of it."""
+        """Return whether a value needs a group by way of nodes outside of it."""
         pending, seen = [value], set[ir.Node]()
         while pending:
             maker = (value_read := pending.pop()) and value_read.producer()

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 
 class Inserter:
@@ -35,21 +34,19 @@ class Inserter:
         node_name = self.names.part(name, "Cast")
         return ir.Node("", "Cast", [value], [attribute], outputs=[output], name=node_name)
 
-    def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> ir.Value:
+    def round(self, value: ir.Value, dtype: DType, but: Collection[ir.Node] = ()) -> None:
         """Round a node's output: whoever read it reads the rounded value, which takes its name.
 
         Nodes in `but` go on reading it as it was computed.
         """
-        uses = tuple(use for use in value.uses() if use[0] not in but)
+        uses = [use for use in value.uses() if use[0] not in but]
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, value.name or "")
-        self._redirect(value, uses, back.outputs[0])
+        self._read_from(value, uses, low, back)
         value.name = self.names.inner(value.name or "", FLOAT32)
-        self._after(value, low, back)
-        return back.outputs[0]
 
     def is_end(self, value: ir.Value) -> bool:
-        """Tell whether a graph returns a value."""
+        """Return whether a graph returns a value."""
         return bool(self._ends.get(value))
 
     def replace_node(self, node: ir.Node, nodes: Sequence[ir.Node], *results: ir.Value) -> None:
@@ -72,50 +69,32 @@ class Inserter:
         if nodes and self._first.get(graph := _graph(node)) is node:
             self._first[graph] = nodes[0]
 
-    def cast_back(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """Let every reader of a low output read it as float32, under the name that it had."""
-        uses = tuple(value.uses())
+    def cast_back(self, value: ir.Value, dtype: DType) -> None:
+        """Let every reader of a 16-bit output read it as float32, under the name that it had."""
+        uses = list(value.uses())
         back = self.cast(value, FLOAT32, value.name or "")
-        self._redirect(value, uses, back.outputs[0])
+        self._read_from(value, uses, back)
         value.name = self.names.inner(value.name or "", dtype)
-        self._after(value, back)
-        return back.outputs[0]
-
-    def cast_before(self, node: ir.Node, value: ir.Value, dtype: DType) -> ir.Value:
-        """Return `value` cast to a low type just before `node`."""
-        cast = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
-        node.prepend(cast)
-        return cast.outputs[0]
 
     def convert_input(self, value: ir.Value, type_: str, to: DType) -> None:
-        """Let the readers of a graph input, or of an initializer, read it in another type.
-
-        Raises:
-            OptionError: It is an optional, which has no cast.
-        """
-        uses = tuple(value.uses())
-        nodes, converted = self._convert(value, type_, to, self.names.cast(value.name or "", to))
-        self._redirect(value, uses, converted, keep=self._main)
-        self._after(value, *nodes)
+        """Let the readers of a graph input, or of an initializer, read it in another type."""
+        uses = list(value.uses())
+        cast = self._converted(value, type_, to, self.names.cast(value.name or "", to))
+        self._read_from(value, uses, cast, keep=self._main)
 
     def round_input(self, value: ir.Value, dtype: DType) -> None:
         """Round a graph input that is fed as float32."""
-        uses = tuple(value.uses())
+        uses = list(value.uses())
         low = self.cast(value, dtype, self.names.cast(value.name or "", dtype))
         back = self.cast(low.outputs[0], FLOAT32, self.names.cast(value.name or "", FLOAT32))
-        self._redirect(value, uses, back.outputs[0], keep=self._main)
-        self._after(value, low, back)
+        self._read_from(value, uses, low, back, keep=self._main)
 
-    def narrow_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
-        """Return a float32 value of the main graph in a low type, under the name that it had.
-
-        Raises:
-            OptionError: It is an optional, which has no cast.
-        """
-        nodes, narrowed = self._convert(value, type_, dtype, value.name or "")
+    def retype_output(self, value: ir.Value, type_: str, dtype: DType) -> ir.Value:
+        """Return a value of the main graph in another type, under the name that it had."""
+        cast = self._converted(value, type_, dtype, value.name or "")
         value.name = self.names.inner(value.name or "", FLOAT32)
-        self._main.extend(nodes)
-        return narrowed
+        self._main.append(cast)
+        return cast.outputs[0]
 
     def _redirect(
         self,
@@ -134,8 +113,18 @@ class Inserter:
                 graph.outputs[index] = new
                 self._ends[new].append((graph, index))
 
-    def _after(self, value: ir.Value, *nodes: ir.Node) -> None:
-        """Put nodes right behind a value's producer, or at the start of its graph."""
+    def _read_from(
+        self,
+        value: ir.Value,
+        uses: Iterable[tuple[ir.Node, int]],
+        *nodes: ir.Node,
+        keep: ir.Graph | None = None,
+    ) -> None:
+        """Put nodes right after a value's producer, or at the start of its graph.
+
+        These uses, and all graphs but `keep` that return the value, get the last node's result.
+        """
+        self._redirect(value, uses, nodes[-1].outputs[0], keep)
         producer = value.producer()
         if producer is not None:
             producer.append(nodes)
@@ -147,22 +136,19 @@ class Inserter:
         else:
             first.prepend(nodes)
 
-    def _convert(
-        self, value: ir.Value, type_: str, to: DType, name: str
-    ) -> tuple[list[ir.Node], ir.Value]:
+    def _converted(self, value: ir.Value, type_: str, to: DType, name: str) -> ir.Node:
+        """Return a Cast of a tensor to another type.
+
+        Raises:
+            OptionError: It is a sequence or an optional, which have no cast.
+        """
         if type_.startswith("tensor("):
-            node = self.cast(value, to, name)
-            return [node], node.outputs[0]
-        if type_.startswith("seq(tensor("):
-            nodes = NodeCollector(name, self.names)
-            result = cast_sequence(nodes, value, to)
-            result.name = name
-            return nodes.made, result
+            return self.cast(value, to, name)
         raise OptionError(
-            "an optional cannot keep its 16-bit type",
+            "a sequence or an optional cannot keep its 16-bit type",
             where=value.name,
             found=type_,
-            remedy="pass keep_io_types=False, or make it a tensor",
+            remedy="make it a tensor, or emulate its rounding",
         )
 
 
@@ -170,24 +156,3 @@ def _graph(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph), "functions are inlined before"
     return graph
-
-
-def cast_sequence(nodes: NodeCollector, value: ir.Value, to: DType) -> ir.Value:
-    """Add the nodes that cast a sequence of tensors, and return their result.
-
-    A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
-    opset 13): it takes element i of the outer sequence, casts it, and appends it.
-    """
-    body, integer, boolean = nodes.nested("body"), ir.DataType.INT64, ir.DataType.BOOL
-    length = nodes.add("SequenceLength", [value], type_=integer)
-    empty = nodes.add("SequenceEmpty", [], [ir.AttrInt64("dtype", to.ir.value)])
-    index, again = (body.value(n, t, ir.Shape([])) for n, t in (("i", integer), ("again", boolean)))
-    carried = body.value("carried", to.ir)
-    element = body.cast(body.add("SequenceAt", [value, index]), to.ir)
-    longer = body.add("SequenceInsert", [carried, element])
-    ends = [body.add("Identity", [again], type_=boolean), longer]
-    loop = ir.Graph([index, again, carried], ends, nodes=body.made, name=f"{value.name}/body")
-    result = nodes.add("Loop", [length, None, empty], [ir.AttrGraph("body", loop)])
-    for sequence in (empty, carried, longer, result):
-        sequence.type = ir.SequenceType(ir.TensorType(to.ir))
-    return result

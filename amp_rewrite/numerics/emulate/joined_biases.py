@@ -1,4 +1,4 @@
-"""Constant biases behind a product, which kernels with fused sums begin to add up with.
+"""Constant biases after a product, with which kernels with fused sums begin to add up.
 
 ONNX Runtime puts an Add of one number for each channel into the Conv before it, if its weight is
 constant and the Add reads the Conv first, and an Add of one for each column into the MatMul before
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -25,9 +26,8 @@ from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
-# operators: what the processor computes in one sum.
+# operators: those that take in a bias -> the operator with one.
 _JOINED = {"Conv": "Conv", "MatMul": "Gemm"}
-"""An operator that takes in a bias, and what it is then."""
 
 
 def join_biases(
@@ -39,89 +39,74 @@ def join_biases(
         The products without a bias: nothing needs them any more, unless they are fetched.
     """
     joined = {op for op in _JOINED if any(order and order.fused for order in sums.get(op, ()))}
-    insert, left, ranks = Inserter(model), list[ir.Node](), _Ranks(model)
+    joiner, left = _Joiner(model, types), list[ir.Node]()
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):
             if node.domain != "" or node.op_type not in joined or node.outputs[0] not in low:
                 continue
             users = list(node.outputs[0].uses())
-            if len(users) == 1 and not insert.is_end(node.outputs[0]):
-                left += _join(node, users[0][0], insert, types, ranks)
+            if len(users) == 1 and not joiner.insert.is_end(node.outputs[0]):
+                left += joiner.join(node, users[0][0])
     return left
 
 
 def drop_unused(nodes: Collection[ir.Node]) -> None:
     """Remove nodes whose results nothing reads and nobody fetches."""
     for node in nodes:
-        graph = node.graph
-        if (
-            graph is not None
-            and not node.outputs[0].uses()
-            and not node.outputs[0].is_graph_output()
-        ):
+        value, graph = node.outputs[0], node.graph
+        if graph is not None and not value.uses() and not value.is_graph_output():
             graph.remove(node, safe=True)
 
 
-class _Ranks:
-    """The ranks of a model's values, recorded or, where one is missing, inferred for all at once.
+class _Joiner:
+    """Joins products and biases of one model."""
 
-    The runtime infers shapes before it looks for products with biases.
-    """
+    def __init__(self, model: ir.Model, types: Types) -> None:
+        self._model, self._types, self.insert = model, types, Inserter(model)
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
-        self._inferred: dict[str, int] | None = None
+    def join(self, node: ir.Node, add: ir.Node) -> list[ir.Node]:
+        """Put a product with a bias in place of the Add after a product; return the product."""
+        if add.graph is not node.graph or (add.domain, add.op_type) != ("", "Add"):
+            return []
+        is_first = add.inputs[0] is node.outputs[0]
+        bias = add.inputs[1] if is_first else add.inputs[0]
+        shape = None if bias is None else _shape_of_constant(bias)
+        is_read_first = is_first or node.op_type != "Conv"
+        if not is_read_first or bias is None or shape is None or not self._fits(node, shape):
+            return []
+        nodes = NodeCollector(add.outputs[0].name or "", self.insert.names)
+        flat = nodes.add("Reshape", [bias, nodes.ints(-1)])
+        flat.shape = ir.Shape([math.prod(shape)])
+        inputs, attributes = [*node.inputs[:2], flat], list(node.attributes.values())
+        joined = nodes.add(_JOINED[node.op_type], inputs, attributes)
+        self._types[flat] = self._types[joined] = self._types[add.outputs[0]]
+        self.insert.replace_node(add, nodes.made, joined)
+        return [node]
 
-    def of(self, value: ir.Value) -> int | None:
-        if value.shape is not None:
-            return len(value.shape)
-        if self._inferred is None:
-            flat = number_object(self._model)
-            inferred = [(v, s) for v, s in flat.inferred_shapes.items() if flat.home[v] == MAIN]
-            self._inferred = {flat.value_names[v]: len(shape) for v, shape in inferred}
-        return self._inferred.get(value.name or "")
-
-
-def _join(
-    node: ir.Node, add: ir.Node, insert: Inserter, types: Types, ranks: _Ranks
-) -> list[ir.Node]:
-    """Put a product with a bias in place of the Add behind a product."""
-    if add.graph is not node.graph or (add.domain, add.op_type) != ("", "Add"):
-        return []
-    is_first = add.inputs[0] is node.outputs[0]
-    if node.op_type == "Conv" and not is_first:
-        return []
-    bias = add.inputs[1] if is_first else add.inputs[0]
-    shape = None if bias is None else _shape_of_constant(bias)
-    if bias is None or shape is None or not _fits(node, shape, ranks):
-        return []
-    nodes = NodeCollector(add.outputs[0].name or "", insert.names)
-    flat = nodes.add("Reshape", [bias, nodes.ints(-1)])
-    flat.shape = ir.Shape([math.prod(shape)])
-    types[flat] = types[add.outputs[0]]
-    joined = nodes.add(
-        _JOINED[node.op_type], [*node.inputs[:2], flat], list(node.attributes.values())
-    )
-    types[joined] = types[add.outputs[0]]
-    insert.replace_node(add, nodes.made, joined)
-    return [node]
-
-
-def _fits(node: ir.Node, bias: tuple[int, ...], ranks: _Ranks) -> bool:
-    """Tell whether a constant has one number for each channel, or each column, of a product."""
-    weight = _lengths(node.inputs[1])
-    if weight is None:
-        return False
-    if node.op_type == "Conv":
-        places = (1,) * (len(weight) - 2)
-        has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
-        if has_bias or known_tensor(node.inputs[1]) is None:
+    def _fits(self, node: ir.Node, bias: tuple[int, ...]) -> bool:
+        """Return whether a constant has one number for each channel, or column, of a product."""
+        weight = _lengths(node.inputs[1])
+        if weight is None:
             return False
-        return bias in ((weight[0], *places), (1, weight[0], *places))
-    if len(weight) != 2 or bias not in ((weight[1],), (1, weight[1])):
-        return False
-    data = node.inputs[0]
-    return data is not None and ranks.of(data) == 2
+        if node.op_type == "Conv":
+            has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
+            if has_bias or known_tensor(node.inputs[1]) is None:
+                return False
+            numbers = (weight[0], *(1,) * (len(weight) - 2))
+            return bias in (numbers, (1, *numbers))
+        if len(weight) != 2 or bias not in ((weight[1],), (1, weight[1])):
+            return False
+        data = node.inputs[0]
+        if data is None or data.shape is not None:
+            return data is not None and len(data.shape or ()) == 2
+        return self._inferred_ranks.get(data.name or "") == 2
+
+    @cached_property
+    def _inferred_ranks(self) -> dict[str, int]:
+        """Name of a value of the main graph -> its rank; the runtime infers it before it joins."""
+        flat = number_object(self._model)
+        inferred = [(v, s) for v, s in flat.inferred_shapes.items() if flat.home[v] == MAIN]
+        return {flat.value_names[v]: len(shape) for v, shape in inferred}
 
 
 def _shape_of_constant(value: ir.Value) -> tuple[int, ...] | None:

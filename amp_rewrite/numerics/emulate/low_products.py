@@ -1,4 +1,4 @@
-"""Products whose sums are accumulated in the low type, by an Adder."""
+"""Products whose sums are accumulated in the 16-bit type, by an Adder."""
 
 from __future__ import annotations
 
@@ -48,8 +48,12 @@ def gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     total = adder.add_up(nodes, [(a, 1), (b, 0)], length, _product, begin)
     if begin is not None:
         return total
-    if adder.rounds_once and bias is not None:
-        return _multiplied_and_added(nodes, node, total, bias, adder)
+    if adder.rounds_once and bias is not None:  # once, with beta * C rounded before
+        alpha = nodes.number(node.attributes.get_float("alpha", 1.0))
+        product = nodes.add("Mul", [total, adder.round(nodes, alpha)])
+        terms = (product, _scaled(nodes, bias, node, "beta", adder))
+        sum_ = nodes.add("Add", [nodes.cast(term, FLOAT64.ir) for term in terms])
+        return nodes.cast(round_doubles(nodes, sum_, adder.dtype), FLOAT32.ir)
     total = _scaled(nodes, total, node, "alpha", adder)
     if bias is not None:
         total = nodes.add("Add", [total, _scaled(nodes, bias, node, "beta", adder)])
@@ -57,7 +61,7 @@ def gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
 
 
 def _begins(node: ir.Node, flags: Sequence[int]) -> bool:
-    """Tell whether the kernel for Arm begins the sums of a Gemm with C.
+    """Return whether the kernel for Arm begins the sums of a Gemm with C.
 
     It does for one number of each column, where nothing is scaled or transposed.
     """
@@ -68,17 +72,6 @@ def _begins(node: ir.Node, flags: Sequence[int]) -> bool:
         return False
     columns = length_of(operands_of(node)[1], 1)
     return shape in ([columns], [1, columns])
-
-
-def _multiplied_and_added(
-    nodes: NodeCollector, node: ir.Node, total: ir.Value, bias: ir.Value, adder: Adder
-) -> ir.Value:
-    """Return alpha * total + beta * C, rounded once, with beta * C rounded before."""
-    alpha = nodes.number(node.attributes.get_float("alpha", 1.0))
-    scaled = nodes.add("Mul", [total, adder.round(nodes, alpha)])
-    terms = [nodes.cast(v, FLOAT64.ir) for v in (scaled, _scaled(nodes, bias, node, "beta", adder))]
-    rounded = round_doubles(nodes, nodes.add("Add", terms), adder.dtype)
-    return nodes.cast(rounded, FLOAT32.ir)
 
 
 def _scaled(
@@ -126,10 +119,9 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
 
 
 def filter_sizes(node: ir.Node) -> list[int] | None:
-    """Return the channels of one group of a Conv, and the lengths of its window.
+    """Return the channels of one group of a Conv, and the lengths of its window, if known.
 
-    None if they are not known: the shape of a weight that the model computes may not be recorded,
-    but the data and the attribute kernel_shape tell as much.
+    Where the weight's shape is not recorded, they follow from the data and from kernel_shape.
     """
     data, weight = operands_of(node)
     lengths = known_shape(weight)

@@ -1,4 +1,4 @@
-"""Reductions and means whose sums are accumulated in the low type, axis by axis."""
+"""Reductions and means whose sums are accumulated in the 16-bit type, axis by axis."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def average_pool(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
 
 
 def _from(nodes: NodeCollector, lengths: ir.Value, start: int) -> ir.Value:
-    """Return the lengths behind the first ones."""
+    """Return the lengths from an axis on."""
     return nodes.add("Slice", [lengths, nodes.ints(start), nodes.ints(END)])
 
 
@@ -68,15 +68,24 @@ def reduce_mean(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
 
 def _divided(nodes: NodeCollector, total: ir.Value, source: ir.Value, adder: Adder) -> ir.Value:
     """Divide sums by the number of elements of the source that each is of."""
-    to = [ir.AttrInt64("to", FLOAT32.ir.value)]
-    sizes = [nodes.add("Cast", [nodes.add("Size", [v])], to) for v in (source, total)]
+    sizes = [nodes.cast(nodes.add("Size", [v]), FLOAT32.ir) for v in (source, total)]
     return adder.round(nodes, nodes.add("Div", [total, nodes.add("Div", sizes)]))
 
 
 def _reduce(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
-    """Sum over the axes of a reduction, one after the other."""
+    """Sum over the axes of a reduction, one after the other.
+
+    Raises:
+        OptionError: The model computes the axes.
+    """
     source = operands_of(node)[0]
-    axes = _constant_axes(node)
+    axes = axes_of(node)
+    if axes is None:
+        raise OptionError(
+            "accumulate_low needs constant axes",
+            where=node.name or node.outputs[0].name,
+            found="axes that the model computes",
+        )
     keeps = node.attributes.get_int("keepdims", 1) == 1
     if axes:
         total = source
@@ -100,22 +109,6 @@ def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, adder: Adder)
         return new.add("ReduceSum", [*parts, axes])
 
     return adder.add_up(nodes, [(value, axis)], length_of(value, axis), partial)
-
-
-def _constant_axes(node: ir.Node) -> list[int]:
-    """Return the axes of a reduction.
-
-    Raises:
-        OptionError: The model computes them.
-    """
-    axes = axes_of(node)
-    if axes is None:
-        raise OptionError(
-            "accumulate_low needs constant axes",
-            where=node.name or node.outputs[0].name,
-            found="axes that the model computes",
-        )
-    return axes
 
 
 def axes_of(node: ir.Node) -> list[int] | None:

@@ -35,23 +35,20 @@ def _batch_normalization(nodes: NodeCollector, node: ir.Node, dtype: DType) -> i
     column = nodes.add("Concat", [nodes.ints(-1), ones], [ir.AttrInt64("axis", 0)])
     scale, bias, mean, var = (nodes.add("Reshape", [value, column]) for value in parameters)
     epsilon = nodes.round(nodes.number(node.attributes.get_float("epsilon", _EPSILON)), dtype)
-
-    def step(op: str, *operands: ir.Value) -> ir.Value:
-        return nodes.round(nodes.add(op, operands), dtype)
-
+    step = _Rounding(nodes, dtype).op
     over = step("Reciprocal", step("Sqrt", step("Add", var, epsilon)))
     return step("Add", step("Mul", step("Mul", step("Sub", data, mean), over), scale), bias)
 
 
 def _leaky_relu(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    """x, or x times alpha where it is negative; alpha has the low type."""
+    """x, or x times alpha where it is negative; alpha has the 16-bit type."""
     alpha = np.float32(node.attributes.get_float("alpha", _ALPHA)).astype(dtype.numpy)
     activated = nodes.add("LeakyRelu", [node.inputs[0]], [ir.AttrFloat32("alpha", float(alpha))])
     return nodes.round(activated, dtype)
 
 
 def _cut(value: float, dtype: DType) -> float:
-    """Return the number of the low type next to a constant, towards zero, as shaders have it."""
+    """Return a constant cut to the 16-bit type, towards zero, as shaders have it."""
     low = np.array(value, dtype.numpy)
     if abs(float(low)) > abs(value):
         low = (low.view(np.uint16) - np.uint16(1)).view(dtype.numpy)
@@ -60,12 +57,7 @@ def _cut(value: float, dtype: DType) -> float:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """Adds operators whose results are rounded, and constants that were cut.
-
-    Attributes:
-        nodes: Takes the new nodes.
-        dtype: The low type.
-    """
+    """Adds operators whose results are rounded, and constants that were cut."""
 
     nodes: NodeCollector
     dtype: DType
@@ -119,25 +111,20 @@ class _Rounding:
         return self.op("Mul", x, self.op("Add", 0.5, self.op("Mul", 0.5, inner)))
 
 
+def _gelu(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+    is_fast = node.attributes.get_string("approximate", "none") == "tanh"
+    return _written(_Rounding.fast_gelu if is_fast else _Rounding.gelu)(nodes, node, dtype)
+
+
 def _written(of: Callable[[_Rounding, ir.Value], ir.Value]) -> Steps:
     """Return the steps of an operator that has one input."""
 
     def steps(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-        return of(_Rounding(nodes, dtype), _data(node))
+        value = node.inputs[0]
+        assert value is not None, "the checker has looked"
+        return of(_Rounding(nodes, dtype), value)
 
     return steps
-
-
-def _gelu(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    steps = _Rounding(nodes, dtype)
-    is_fast = node.attributes.get_string("approximate", "none") == "tanh"
-    return steps.fast_gelu(_data(node)) if is_fast else steps.gelu(_data(node))
-
-
-def _data(node: ir.Node) -> ir.Value:
-    value = node.inputs[0]
-    assert value is not None, "the checker has looked"
-    return value
 
 
 STEPS: dict[str, Steps] = {

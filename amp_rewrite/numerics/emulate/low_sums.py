@@ -1,13 +1,11 @@
-"""Sums that are accumulated in the low type, chunk by chunk.
+"""Sums that are accumulated in the 16-bit type, chunk by chunk.
 
-What is computed, for the operators of _RULES and a sum over n terms, is what a SumOrder says. An
-operator that is only named is added up as tensor cores do with low sums: the terms are taken in
-order in chunks of 16; a chunk is summed in float32, as one instruction does, and added to a running
-sum, which is rounded to the low type after every chunk. Where a target was measured
+An operator that is only named adds up as tensor cores do: chunks of 16 terms, in order, are summed
+in float32, and the running sum is rounded after every chunk. Where a target was measured
 (accumulation.py), every product and every sum is rounded, in the order of its kernels; several
-running sums (lanes) are taken for chunks of 16, too. A reduction over several axes is done
-axis by axis, the last one first. Gemm adds `beta * C`, Conv its bias, and a mean divides, at the
-end, with one more rounding. A Scan does it, or a Loop, much slower than the operator.
+running sums (lanes) count as chunks of 16. A reduction over several axes is done axis by axis, the
+last one first. Gemm adds `beta * C`, Conv its bias, and a mean divides, at the end, with one more
+rounding. A Scan or a Loop does it, much slower than the operator.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.kernels.accumulation import SumOrder, load
 from amp_rewrite.numerics.emulate.adder import Adder
-from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_products import conv, filter_sizes, gemm, matmul
 from amp_rewrite.numerics.emulate.low_reductions import (
     average_pool,
@@ -62,10 +59,7 @@ def sums_of(operators: Collection[str] | Sums) -> Sums:
 def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
     """Return how a target's kernels add up, of the operators that keep partial sums in `low`.
 
-    Args:
-        target: The target; of several, the sums of any that are low.
-        low: The type.
-        opset: That of the model. For one that is too old there are none: its sums are float32.
+    A group of targets has the sums of each. In a model of too old an opset sums are float32.
     """
     if opset < OLDEST_OPSET:
         return {}
@@ -81,11 +75,11 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
 
 
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
-    """Tell whether a node is one of the operators whose sums are to be low.
+    """Return whether the sums of a node are accumulated in the 16-bit type.
 
-    A Conv whose window or channels are not known is not: its terms cannot be told apart. Nor is an
-    AveragePool with windows that end behind the padding (ceil_mode), nor a
-    reduction over axes that the model computes, unless it was named: then that is an error.
+    Those of a Conv of unknown window or channels are not, nor of an AveragePool with windows that
+    end after the padding (ceil_mode), nor of a reduction over axes that the model computes. That is
+    an error if the user has named the reduction.
     """
     if node.domain != "" or node.op_type not in sums:
         return False
@@ -96,18 +90,6 @@ def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     if has(node, Trait.SUMS_UP):
         return None in sums[node.op_type] or axes_of(node) is not None
     return node.op_type != "Conv" or filter_sizes(node) is not None
-
-
-def lower_accumulation(
-    node: ir.Node, dtype: DType, opset: int, insert: Inserter, sums: Sums
-) -> None:
-    """Replace a node whose values are float32 by one that accumulates in `dtype`.
-
-    Raises:
-        OptionError: The opset is too old, or a reduction's axes are computed by the model.
-    """
-    nodes, result = accumulation(node, dtype, opset, insert.names, sums)
-    insert.replace_node(node, nodes, result)
 
 
 def accumulation(

@@ -1,8 +1,8 @@
-"""`emulate_model`: a mixed model as a float32 model that rounds where the mixed one does."""
+"""A mixed model as a float32 model that rounds where the mixed one does."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -11,17 +11,16 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.ports import opset_of, ports_at, schema_variable
-from amp_rewrite.numerics.emulate.exact import is_exact
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.numerics.emulate.folded_weights import folded
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
-from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
+from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, accumulation, sums_of
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -31,41 +30,6 @@ from amp_rewrite.values.sum_lengths import INNER_SUMS
 _OF_TWO = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
-def emulate_model(
-    model: ir.Model, *, accumulate_low: Collection[str] | Sums = (), keep_io_types: bool = True
-) -> ir.Model:
-    """Return a float32 model that computes what a mixed model computes, number by number.
-
-    Every value of the mixed model keeps its name; one that was float16 or bfloat16 is float32 and
-    holds only numbers of that type. What is rounded, to nearest with ties to even, overflowing to
-    infinity and keeping subnormals:
-
-    - weights and constants, in the file: they need no work at run time;
-    - graph inputs, and every output of an operator that computes new numbers (see exact.py), by a
-      Cast to the low type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
-      level; it drops only the pairs that lose nothing.
-
-    Inside an operator everything is float32: sums accumulate in float32, as on tensor cores. An
-    operator without a schema, or whose schema does not admit float32, stays low between casts.
-    Recurrent operators (LSTM, GRU, RNN) are one operator: their state is rounded at the end only.
-
-    Args:
-        model: Any mix of float32, float16 and bfloat16; not modified. Model-local functions are
-            inlined in the result.
-        accumulate_low: Operator types whose sums are accumulated in the low type, or how each
-            of them adds up; see low_sums.py for those that can be.
-        keep_io_types: Graph inputs and outputs of a low type keep it, so that the result takes
-            the same feeds; otherwise they become float32.
-
-    Raises:
-        OptionError: `accumulate_low` names an operator for which that is not possible.
-        GraphError: A model-local function cannot be inlined.
-    """
-    emulated = TypedModel(clone(model))
-    emulate_typed(emulated, accumulate_low=accumulate_low, keep_io_types=keep_io_types)
-    return emulated.model
-
-
 def emulate_typed(
     typed: TypedModel,
     *,
@@ -73,9 +37,28 @@ def emulate_typed(
     keep_io_types: bool = True,
     fused: Fused | None = None,
 ) -> None:
-    """Do what `emulate_model` does to the model itself.
+    """Make a mixed model a float32 one that computes the same, number by number, in place.
 
-    What is `fused` is not rounded, since several nodes are computed as one.
+    Every value keeps its name; one that was float16 or bfloat16 is float32 and holds only numbers
+    of that type. Rounded are, to nearest with ties to even, overflowing to infinity and keeping
+    subnormals:
+
+    - weights and constants, in the file: they need no work at run time;
+    - graph inputs, and every output of an operator that computes new numbers (`is_exact`), by a
+      Cast to the 16-bit type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
+      level; it drops only the pairs that lose nothing.
+
+    Inside an operator everything is float32: sums accumulate in float32, as on tensor cores, unless
+    `accumulate_low` names the operator (low_sums.py). An operator without a schema, or whose schema
+    does not admit float32, stays 16-bit between casts. Recurrent operators are one operator: their
+    state is rounded at the end only. Values inside `fused` groups are not rounded.
+
+    With `keep_io_types`, 16-bit graph inputs and outputs keep their types; else they are float32.
+
+    Raises:
+        OptionError: `accumulate_low` names an operator for which that is not possible, or a
+            sequence or an optional is to keep its type.
+        GraphError: A model-local function cannot be inlined.
     """
     sums, model = sums_of(accumulate_low), typed.model
     if model.functions:
@@ -88,11 +71,25 @@ def emulate_typed(
 
 
 def low_values(types: Types) -> dict[ir.Value | None, DType]:
-    """Return the values of a low type, and which it is."""
+    """Return the values of a 16-bit type, with it."""
     dtypes_of = {
         value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()
     }
     return {value: t for value, t in dtypes_of.items() if t is not None and t is not FLOAT32}
+
+
+def is_exact(node: ir.Node) -> bool:
+    """Return whether a node's float outputs need no rounding where its inputs are rounded."""
+    op, attributes = operator(node), node.attributes
+    if op in ("Clip", "Pad"):  # a bound in an attribute is a float32 number
+        return not {"min", "max", "value"} & attributes.keys()
+    if op == "Dropout":
+        return len(node.inputs) < 3 or node.inputs[2] is None  # not in training
+    if op in ("Resize", "Upsample"):
+        return attributes.get_string("mode", "nearest") == "nearest"
+    if op in ("ScatterElements", "ScatterND"):
+        return attributes.get_string("reduction", "none") in ("none", "max", "min")
+    return has(node, Trait.MOVES, Trait.EXACT, Trait.SUBGRAPHS, Trait.HOLDS)
 
 
 @dataclass
@@ -110,14 +107,11 @@ class _Emulator:
     def __post_init__(self) -> None:
         """Look at the graphs before anything is changed."""
         self.insert = Inserter(self.model)
-        self.ends = {
-            v for g in (self.model.graph, *self.model.graph.subgraphs()) for v in g.outputs
-        }
         self.read = {node: tuple(node.inputs) for node in self.model.graph.all_nodes()}
 
     def run(self) -> None:
         """Round every node's outputs, then the ends of the graph, then change the types."""
-        ends = [self._low_type(value) for value in self.model.graph.outputs]
+        ends = [(self.low.get(v), self.types.get(v, "")) for v in self.model.graph.outputs]
         graphs = [self.model.graph, *self.model.graph.subgraphs()]
         for node in self.read:
             self._node(node)
@@ -148,65 +142,61 @@ class _Emulator:
             return
         if outputs and accumulates_low(node, self.sums):
             opset = opset_of(node, self.model.graph.opset_imports)
-            lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
+            low, names = self.low[outputs[0]], self.insert.names
+            self.insert.replace_node(node, *accumulation(node, low, opset, names, self.sums))
             return
         if outputs:
             dtype = self.low[outputs[0]]
             self.insert.put_before(node, _sum_in_front(node, dtype, self.insert.names))
-        if node in self.fused.folded:
-            nodes = NodeCollector(outputs[0].name or "", self.insert.names)
-            result = folded(self.fused.folded[node], nodes)
-            if result is not None:
-                fused = self.fused.unrounded.get(outputs[0], frozenset())
-                self.insert.replace_node(node, nodes.made, result)
-                self._round(result, self.low[outputs[0]], fused)
-                return
         for value in outputs:
-            self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
+            dtype, fused = self.low[value], self.fused.unrounded.get(value, frozenset())
+            rounded = self._folded(node) or value
+            is_end = self.insert.is_end(rounded)
+            if not fused or is_end or any(user not in fused for user, _ in rounded.uses()):
+                self.insert.round(rounded, dtype, but=fused)
 
-    def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
-        """Round an output for all that do not get it as it was computed."""
-        is_end = self.insert.is_end(value)
-        if not fused or is_end or any(node not in fused for node, _ in value.uses()):
-            self.insert.round(value, dtype, but=fused)
+    def _folded(self, node: ir.Node) -> ir.Value | None:
+        """Put a product in place of a node whose constant is folded into it, and return it."""
+        if node not in self.fused.folded:
+            return None
+        nodes = NodeCollector(node.outputs[0].name or "", self.insert.names)
+        result = folded(self.fused.folded[node], nodes)
+        if result is not None:
+            self.insert.replace_node(node, nodes.made, result)
+        return result
 
     def _must_stay_low(self, node: ir.Node) -> bool:
-        """Tell whether an operator cannot be given float32 instead of the low type.
+        """Return whether an operator cannot take float32 instead of the 16-bit type.
 
-        Whatever of ai.onnx takes a low type takes float32 as well.
+        All operators of ai.onnx that take a 16-bit type can.
         """
         if node.domain == "":
             return "sparse_value" in node.attributes
         ports = ports_at(node, self.model.graph.opset_imports)
         if ports.schema is None:
             return True
-        for name, value in self._pairs(node, ports.inputs, ports.outputs):
-            type_ = elements.with_element(self.types[value], FLOAT32)
+        names = (*ports.inputs, *ports.outputs)
+        for name, value in zip(names, (*self.read[node], *node.outputs), strict=True):
+            if value is None or value not in self.low:
+                continue
             admitted = ports.schema.variables.get(schema_variable(name), {name})
-            if type_ not in admitted:
+            if elements.with_element(self.types[value], FLOAT32) not in admitted:
                 return True
         return False
 
-    def _pairs(
-        self, node: ir.Node, inputs: tuple[str, ...], outputs: tuple[str, ...]
-    ) -> Iterator[tuple[str, ir.Value]]:
-        """Yield the type variable of every low value that a node reads or makes."""
-        names, values = (*inputs, *outputs), (*self.read[node], *node.outputs)
-        for name, value in zip(names, values, strict=True):
-            if value is not None and value in self.low:
-                yield name, value
-
     def _wrap(self, node: ir.Node, outputs: list[ir.Value]) -> None:
-        """Leave a node low: cast what it reads to the low type and what it makes back."""
+        """Leave a node 16-bit: cast its inputs to that type and its outputs back."""
         for index, before in enumerate(self.read[node]):
             value = node.inputs[index]
             if before is not None and value is not None and before in self.low:
-                cast = self.insert.cast_before(node, value, self.low[before])
-                node.replace_input_with(index, cast)
+                low = self.low[before]
+                cast = self.insert.cast(value, low, self.insert.names.cast(value.name or "", low))
+                node.prepend(cast)
+                node.replace_input_with(index, cast.outputs[0])
         self._keep(outputs)
 
     def _keep(self, outputs: list[ir.Value]) -> None:
-        """Leave outputs low and let their readers read float32: a Cast is the pair's first half."""
+        """Leave outputs 16-bit; readers get float32 by a Cast, half of a rounding pair."""
         for value in outputs:
             self.insert.cast_back(value, self.low[value])
             self.kept.add(value)
@@ -223,7 +213,7 @@ class _Emulator:
                 self.kept.add(value)
 
     def _is_low_input(self, value: ir.Value) -> bool:
-        """Tell whether a caller may feed something else, of the low type, for an initializer."""
+        """Return whether an initializer has a 16-bit input that a caller may feed."""
         overridable = self.model.ir_version >= FIRST_IR_WITH_OVERRIDES
         return self.keep_io_types and overridable and value in self.model.graph.inputs
 
@@ -236,18 +226,15 @@ class _Emulator:
         elif self.types[value].startswith("tensor("):
             self.insert.round_input(value, self.low[value])
 
-    def _low_type(self, value: ir.Value) -> tuple[DType, str] | None:
-        return (self.low[value], self.types[value]) if value in self.low else None
-
-    def _outputs(self, ends: list[tuple[DType, str] | None]) -> None:
+    def _outputs(self, ends: list[tuple[DType | None, str]]) -> None:
         """Give the graph outputs the types that they had."""
         outputs = self.model.graph.outputs
         narrowed: dict[ir.Value, ir.Value] = {}
-        for index, (value, end) in enumerate(zip(list(outputs), ends, strict=True)):
-            if end is None or value in self.kept:
+        for index, (value, (dtype, type_)) in enumerate(zip(list(outputs), ends, strict=True)):
+            if dtype is None or value in self.kept:
                 continue
             if value not in narrowed:
-                narrowed[value] = self.insert.narrow_output(value, end[1], end[0])
+                narrowed[value] = self.insert.retype_output(value, type_, dtype)
             outputs[index] = narrowed[value]
 
 

@@ -1,4 +1,4 @@
-"""Write down new nodes one after the other."""
+"""Collect new nodes in order."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.added import AddedNames
 
 
 class NodeCollector:
-    """Collects nodes of ai.onnx that are not in any graph yet, in order.
-
-    Attributes:
-        made: The nodes.
-    """
+    """Collects nodes of ai.onnx that are not in any graph yet, in order, in `made`."""
 
     def __init__(self, stem: str, names: AddedNames) -> None:
-        """Name what is made after `stem`."""
+        """Begin every name with `stem`."""
         self.made: list[ir.Node] = []
         self.names = names
         self._stem = stem
@@ -54,22 +50,13 @@ class NodeCollector:
             self._ints[values] = self._constant(np.array(values, np.int64), ir.DataType.INT64)
         return self._ints[values]
 
-    def number(self, value: float) -> ir.Value:
-        """Add a constant float32 scalar."""
-        return self._constant(np.array(value, np.float32), FLOAT32.ir)
-
-    def array(self, numbers: np.ndarray, dtype: DType = FLOAT32) -> ir.Value:
-        """Add a constant tensor."""
-        return self._constant(np.ascontiguousarray(numbers, dtype.numpy), dtype.ir)
+    def number(self, value: float | np.ndarray, dtype: DType = FLOAT32) -> ir.Value:
+        """Add a constant scalar, or tensor."""
+        return self._constant(np.array(value, dtype.numpy, order="C"), dtype.ir)
 
     def round(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Add a rounding pair."""
-        low = self.add("Cast", [value], [ir.AttrInt64("to", dtype.ir.value)], dtype.ir)
-        return self.add("Cast", [low], [ir.AttrInt64("to", FLOAT32.ir.value)], FLOAT32.ir)
-
-    def double(self, value: float) -> ir.Value:
-        """Add a constant double scalar."""
-        return self._constant(np.array(value, np.float64), FLOAT64.ir)
+        return self.cast(self.cast(value, dtype.ir), FLOAT32.ir)
 
     def cast(self, value: ir.Value, to: ir.DataType) -> ir.Value:
         """Add a Cast."""

@@ -1,4 +1,4 @@
-"""Attributes that name or hold a low-precision type become float32 ones."""
+"""Attributes that name or hold a 16-bit type become float32 ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOW_NUMBERS = frozenset(member.value for member in LOW_MEMBERS)
 
 
 def make_float32(node: ir.Node) -> None:
-    """Replace the low types and low tensors in a node's attributes; the node is modified."""
+    """Replace the 16-bit types and tensors in a node's attributes, in place."""
     for name in _TYPE_ATTRIBUTES:
         attribute = node.attributes.get(name)
         if attribute is not None and attribute.value in _LOW_NUMBERS:
@@ -37,23 +37,18 @@ def make_float32(node: ir.Node) -> None:
             if is_low_tensor(attribute.value):
                 node.attributes[name] = ir.AttrTensor(name, widen(attribute.value))
         elif attribute.type is ir.AttributeType.TYPE_PROTO:
-            _retype_attribute(node, name, attribute.value)
+            dtype = elements.from_ir(attribute.value.type)
+            if dtype is not None and elements.element(dtype) in LOW_MEMBERS:
+                type_ = elements.to_ir(elements.with_element(dtype, FLOAT32))
+                wide = ir.TypeAndShape(type_, attribute.value.shape)  # pyright: ignore[reportArgumentType] a 16-bit type is a known one
+                node.attributes[name] = ir.Attr(name, ir.AttributeType.TYPE_PROTO, wide)
 
 
 def is_low_tensor(tensor: Any) -> bool:
-    """Tell whether a dense tensor is float16 or bfloat16."""
+    """Return whether a dense tensor is float16 or bfloat16."""
     return tensor.dtype in LOW_MEMBERS and not isinstance(tensor, SparseTensor)
 
 
 def widen(tensor: ir.TensorProtocol) -> ConvertedTensor:
-    """Return a low tensor's values as float32, converted chunk by chunk when they are read."""
+    """Return a 16-bit tensor's values as float32, converted chunk by chunk when they are read."""
     return ConvertedTensor(tensor, FLOAT32)
-
-
-def _retype_attribute(node: ir.Node, name: str, value: ir.TypeAndShape) -> None:
-    dtype = elements.from_ir(value.type)
-    if dtype is None or elements.element(dtype) not in LOW_MEMBERS:
-        return
-    type_ = elements.to_ir(elements.with_element(dtype, FLOAT32))
-    type_and_shape = ir.TypeAndShape(type_, value.shape)  # pyright: ignore[reportArgumentType] a low type is a known one
-    node.attributes[name] = ir.Attr(name, ir.AttributeType.TYPE_PROTO, type_and_shape)

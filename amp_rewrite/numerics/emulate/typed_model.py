@@ -1,4 +1,4 @@
-"""A model, and the types of its values, which are found once."""
+"""A model, and the types of its values, which are inferred once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from amp_rewrite.graph.io.read_object import infer_types
 
 @dataclass(frozen=True)
 class TypedModel:
-    """A model that is read, and changed only when its types are needed no more.
-
-    Attributes:
-        model: The model.
-        spare: Whether nobody else needs it, so that `own` gives it away instead of a copy.
-    """
+    """A model that is read, and changed only when its types are needed no more."""
 
     model: ir.Model
     spare: bool = False
+    """Whether nobody else needs it, so that `own` gives it away instead of a copy."""
 
     @staticmethod
     def of(source: Source) -> TypedModel:

@@ -14,8 +14,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
-from amp_rewrite.grad.oldest_opset import modernise
-from amp_rewrite.grad.prepare import prepare
+from amp_rewrite.grad.prepare import modernise, prepare
 from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part

@@ -49,7 +49,8 @@ def _types(info: StepInfo, values: Mapping[str, ir.Value]) -> Iterator[Misfit]:
     for index, state in enumerate(info.states):
         for key, name in (("name", state.name), ("output", state.output)):
             value, expected = values[name], f"{state.dtype} {list(state.shape)}"
-            dtype = None if value.dtype is None else elements.tensor(value.dtype)
+            has_type = value.dtype not in (None, ir.DataType.UNDEFINED)
+            dtype = elements.tensor(value.dtype) if has_type else None
             if dtype not in (None, f"tensor({state.dtype})") or not may_have(value, state.shape):
                 yield Misfit(f"states[{index}].{key}", f"{name!r}, {dtype} {value.shape}", expected)
     for name, value in info.fetches.items():

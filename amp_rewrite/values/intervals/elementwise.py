@@ -3,7 +3,7 @@
 Evidence: without Clip's rule the paintings of oww_melspec, ppocrv4_det and ppocrv4_rec change;
 without those of Add, Mul, Pow, Sub, Neg and Sum both sides of a variance become low
 (tests/conformance/test_differences.py); without those of Sin, Tanh, Relu and Sigmoid, Snake and
-bounded quotients do wrongly, or stay float32 (tests/conformance/test_snake.py, test_logarithms.py).
+bounded quotients do wrongly, or stay float32 (test_public_formulas.py, test_logarithms.py there).
 """
 
 from __future__ import annotations

@@ -10,11 +10,8 @@ from gradient_table import (
     NEWEST,
     Constant,
     Row,
-    check_difference,
-    check_float32,
     normal,
     positive,
-    second_views,
 )
 from loop_models import differentiated as differentiated_text
 from loop_models import model_of
@@ -112,19 +109,6 @@ ROWS = [
     # ONNX Runtime wants odd sizes and four axes.
     Row("LRN", ((2, 5, 2),), {"size": 4, "alpha": 0.5}, kernel=False),
 ]
-
-
-@pytest.mark.share(7, each="row.op")
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_normalization_gradients_agree_with_differences(row: Row, static: bool) -> None:
-    check_difference(row, static=static)
-
-
-@pytest.mark.share(9, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
-def test_normalization_gradients_run_in_float32(row: Row) -> None:
-    check_float32(row)
 
 
 SHAPE = (2, 3, 4)

@@ -9,12 +9,9 @@ from gradient_table import (
     Constant,
     Fed,
     Row,
-    check_difference,
-    check_float32,
     normal,
     over,
     positive,
-    second_views,
     spread,
 )
 
@@ -74,24 +71,6 @@ ROWS = [
     ),
     Row("CumSum", ((3, 4), Fed(-2))),
 ]
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_gradient_of_a_reduction_equals_the_difference_quotient(row: Row):
-    check_difference(row, static=True)
-
-
-@pytest.mark.share(3, each="row.op")
-@pytest.mark.parametrize("row", second_views(ROWS), ids=str)
-def test_the_gradient_of_a_reduction_needs_no_static_lengths(row: Row):
-    check_difference(row, static=False)
-
-
-@pytest.mark.share(9, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
-def test_the_gradient_of_a_reduction_runs_in_float32(row: Row):
-    check_float32(row)
 
 
 X = np.array([[1.0, 3, 3], [-2, 4, 1]])

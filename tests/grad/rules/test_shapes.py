@@ -14,10 +14,7 @@ from gradient_table import (
     Constant,
     Fed,
     Row,
-    check_difference,
-    check_float32,
     over,
-    second_views,
     spread,
 )
 from loop_models import check
@@ -198,38 +195,11 @@ INDEXING = [
     Row("Unique", ((2, 4),), opset=16, generate=spread, differentiable=1),
     Row("Unique", ((3, 2),), {"axis": 0, "sorted": 0}, generate=spread, differentiable=1),
     Row("Unique", ((2, 3),), {"axis": -1}, generate=spread, outputs=4, differentiable=1),
-    *(
-        Row("TensorScatter", inputs, attributes, opset=24, kernel=False)
-        for inputs, attributes in [
-            (((2, 3, 5, 4), (2, 3, 2, 4), Fed([0, 3])), {}),
-            (((2, 5, 4), (2, 3, 4), Constant([4, 1])), {"mode": "circular"}),
-            (((2, 3, 6), (2, 3, 2), Fed([1, 4])), {"axis": 2}),
-            (((2, 5, 4), (2, 3, 4)), {"axis": 1}),
-        ]
-    ),
     *over(BOTH, "TopK", ((3, 4), Constant([2])), outputs=2, generate=spread),
     Row("TopK", ((3, 4), Fed([2])), {"axis": 0, "largest": 0}, outputs=2, generate=spread),
 ]
 
 ROWS += INDEXING
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_gradient_of_a_copy_equals_the_difference_quotient(row: Row):
-    check_difference(row, static=True)
-
-
-@pytest.mark.share(4, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if not row.lengths), ids=str)
-def test_the_gradient_of_a_copy_needs_no_static_lengths(row: Row):
-    check_difference(row, static=False)
-
-
-@pytest.mark.share(7, each="row.op")
-@pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
-def test_the_gradient_of_a_copy_runs_in_float32(row: Row):
-    check_float32(row)
 
 
 def test_pieces_that_nothing_reads_count_as_zeros() -> None:

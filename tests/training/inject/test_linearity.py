@@ -14,7 +14,7 @@ from amp_rewrite.training.inject.linearity import proportional
 from amp_rewrite.training.inject.regions import Dataflow
 
 TABLES = (
-    *("convolution", "elementwise", "normalization", "pooling", "matrix_products"),
+    *("convolution", "rows", "normalization", "pooling", "matrix_products"),
     *("reductions", "resize", "shapes", "softmax"),
 )
 

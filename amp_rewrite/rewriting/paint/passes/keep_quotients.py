@@ -13,7 +13,7 @@ the quotient is not, so that any number that is multiplied by the reciprocal of 
 numbers is float32 with both, unless a guard keeps the reciprocal in range.
 
 Evidence: linear attention whose activations are large, float16: NaN without the pass, right with it
-(tests/conformance/test_linear_attention.py); a Performer whose reciprocal is an operand of an
+(tests/conformance/test_public_formulas.py); a Performer whose reciprocal is an operand of an
 Einsum: 1,280 of 1,280 elements are NaN without it, none with it.
 """
 
