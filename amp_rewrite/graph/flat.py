@@ -77,7 +77,6 @@ class Attribute(NamedTuple):
     """One attribute of a node.
 
     Attributes:
-        kind: Its type, a number of onnx.AttributeProto.AttributeType.
         value: A number, a string, a list of them, a tensor, or the type string of a type; None for
             a graph and for a reference.
         reference: The attribute of the function around the node that it refers to, or "".
@@ -95,8 +94,6 @@ class Body:
     Attributes:
         owner: The node that holds it; ABSENT for the main graph.
         name: The attribute that holds it, "body", or "bodies[0]" for one of several.
-        inputs: Its inputs.
-        outputs: Its outputs.
         initializers: Its initializers; one that is an input, too, is in both lists.
         nodes: Its own nodes, without those inside them.
         end: The number of the first node behind it and all that is inside.
@@ -123,10 +120,8 @@ class Declared:
     """The messages that declare a value.
 
     Attributes:
-        input: Its entry among the inputs of its graph, or None.
         output: Its first entry among the outputs, or None.
         again: Its other entries among the outputs.
-        info: Its value_info, or None.
         latest: The entry whose type and shape count: the last one of an output, if there is one.
             None if no entry has them; of an initializer, value_info does not count.
     """
@@ -142,43 +137,30 @@ class Declared:
 class FlatGraph:
     """The nodes and values of a model, or of one function, by number; no message is copied.
 
-    Nodes are numbered in execution order, those of a graph inside a node right behind the node.
+    Nodes are numbered in execution order, those of a graph inside a node right after the node. A
+    list has an entry for each node, value, graph or operator, which its name tells.
 
     Attributes:
-        proto: The model.
-        files: The data files beside it.
         opsets: Domain -> opset.
-        ir_version: The version of the file format.
-        metadata_props: The model's metadata.
         functions: The model's functions that calls run, by what calls them.
         attached: All of its functions. One that is not among `functions` is called like an operator
             that has a schema: runtimes run their kernel of it, whatever the body says.
         operators: The operators in use; nothing may call Cast, where all Casts are idle.
         bodies: The graphs; the main graph is the first.
         finished: The graphs inside nodes, each behind those inside it.
-        operator: By node, the number of its operator.
-        node_names: By node, its name.
-        body_of: By node, its graph.
         inputs: The values that nodes read, ABSENT where an input is left out, node after node.
         input_start: By node, where its inputs begin in `inputs`; one more entry for the end.
         outputs: The values that nodes make, node after node; one without a name is one, too.
         output_start: By node, where its outputs begin in `outputs`; one more for the end.
-        value_names: By value, its name.
         recorded: By value, the type string that the file records, or None.
         producer: By value, the node that makes it, or ABSENT.
         home: By value, the graph that defines it.
-        metadata: Node -> its metadata, of those that have some.
         bound: The values of the main graph that training_info binds; they keep their types.
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
         signatures: Node -> its attributes, see `signature`, of those that have some.
         spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
-        nodes: By number, the node.
-        graphs: By number, the graph; of a function, the function.
-        declared: Value -> the messages that declare it.
-        tensors: Initializer -> its tensor, of dense ones.
-        sparse: Initializer -> its message, of sparse ones.
         unused: Graph -> entries of value_info that name nothing in it.
         given: The nodes that had no name and were given one.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.

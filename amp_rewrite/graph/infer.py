@@ -37,12 +37,8 @@ def infer(
 ) -> FlatTypes:
     """Return the type of every value of a model, those of graphs inside nodes included.
 
-    The bodies of model-local functions are not included: they have one set of types per call.
-
-    Args:
-        graph: The model, or the body of a function.
-        inputs: What a call gives to a function: the types of its inputs.
-        attributes: What a call gives to a function: its attributes.
+    The bodies of model-local functions are not included: they have one set of types per call, which
+    gives the types of its `inputs`, and its `attributes`.
     """
     return _Inference(graph, attributes or {}).run(inputs)
 

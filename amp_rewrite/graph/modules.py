@@ -50,12 +50,7 @@ def _module_in_name(name: str) -> str:
 
 
 def known_as(name: str, module: str) -> tuple[str, ...]:
-    """Return what may be said for a node: its name, and the modules around it, inner ones first.
-
-    Args:
-        name: The name of the node.
-        module: The path of its module.
-    """
+    """Return what may be said for a node: its name, and the modules around it, inner ones first."""
     return (name, *_around(module or _module_in_name(name)))
 
 

@@ -20,14 +20,7 @@ class ValueOrigin:
     """The messages that declared a value, and what they said.
 
     Attributes:
-        input: Its entry among the graph inputs, or None.
-        output: Its first entry among the graph outputs, or None.
-        info: Its value_info, or None.
-        type: The type object that was read.
         dtype: The element type at that time; types can change in place.
-        shape: The shape object that was read.
-        doc_string: The doc string that was read.
-        props: The metadata that were read.
     """
 
     input: onnx.ValueInfoProto | None = None
@@ -61,7 +54,6 @@ class GraphOrigin:
     """Parts of a GraphProto or FunctionProto that no object of the model represents.
 
     Attributes:
-        proto: The message.
         infos: Entries of value_info that name nothing in the graph.
         annotations: Quantization annotations that name nothing in the graph.
     """
@@ -79,12 +71,10 @@ class Origin:
     """The messages behind a model.
 
     Attributes:
-        model: The ModelProto.
         nodes: Node -> its message and the attributes as read, in the message's order.
         given: Node -> the name it was given because it had none.
         nested: The nodes whose attributes hold graphs or external data.
         values: Value -> the messages that declared it; only values that were declared.
-        graphs: Graph or function body -> its message.
         annotated: Whether any value has a quantization annotation.
     """
 

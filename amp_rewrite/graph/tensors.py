@@ -46,14 +46,7 @@ class ProtoTensor(ir.TensorProtoTensor):
 
 
 class ConvertedTensor(ir.LazyTensor):
-    """A tensor rounded to another float type when it is read, chunk by chunk.
-
-    Attributes:
-        source: The tensor that is converted.
-        target: The type to round to.
-        saturate: The magnitude that finite values out of range get; 0 makes them infinite.
-        exponent: The power of two that elements are multiplied by before.
-    """
+    """A tensor rounded to another float type when it is read, chunk by chunk."""
 
     __slots__ = ("exponent", "saturate", "source", "target")
 
@@ -174,11 +167,7 @@ def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 class SparseTensor(ir.LazyTensor):
-    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
-
-    Attributes:
-        proto: The SparseTensorProto.
-    """
+    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was."""
 
     __slots__ = ("proto",)
 

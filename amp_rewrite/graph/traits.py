@@ -109,7 +109,6 @@ class Row:
     """The known facts of an operator.
 
     Attributes:
-        traits: What it promises.
         data: The inputs that hold data; others are shapes, indices, conditions. None is all.
         settings: Floating-point inputs that set up the operator and are not trained.
         pole: The input at which zero gives an infinity.
@@ -322,11 +321,7 @@ def _key(domain: str, op_type: str) -> str:
 
 
 def _table() -> Mapping[str, Row]:
-    """Return the table.
-
-    Raises:
-        ValueError: An operator has two rows.
-    """
+    """Return the table."""
     families = [*_STRUCTURE, *_ELEMENTS, *_ARITHMETIC]
     rows = [(name, row) for names, row in families for name in names.split()]
     rows += [(_key("com.microsoft", n), row) for names, row in _CONTRIBUTED for n in names.split()]

@@ -12,12 +12,7 @@ from amp_rewrite.errors import SaveError
 
 
 class Replacement:
-    """A file that is being written under a hidden temporary name.
-
-    Attributes:
-        file: Where to write.
-        path: The temporary name.
-    """
+    """A file that is being written under a hidden temporary name."""
 
     def __init__(self, folder: str, name: str) -> None:
         """Create the temporary file in `folder`, for a file that will be called like `name`."""

@@ -47,13 +47,7 @@ def _forget(graph: onnx.GraphProto) -> None:
 
 
 def _mend(graph: ir.Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[str]:
-    """Mend a graph and its bodies; yield the names.
-
-    Args:
-        graph: What is changed.
-        proto: The same graph with its declared shapes.
-        inferred: The same graph with inferred shapes alone.
-    """
+    """Mend a graph and its bodies; yield the names."""
     infos = (*proto.output, *proto.value_info)
     declared = {info.name: shape for info in infos if (shape := shape_of(info)) is not None}
     inferred_infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}

@@ -70,8 +70,6 @@ class _Call:
     """The signature that a call of a model-local function must match.
 
     Attributes:
-        n_inputs: The largest number of inputs.
-        n_outputs: The largest number of outputs.
         types: Attribute -> its type, as far as the function tells.
     """
 
@@ -97,9 +95,6 @@ class _Gate:
     """Checks the graphs that share one set of opset imports.
 
     Attributes:
-        graph: The model, or one of its functions.
-        calls: The model's functions.
-        in_function: Whether the graph is one of a function.
         passed: What distinguishes nodes here. A model has few kinds of nodes, so that checking one
             costs a look into this set.
         types: The types of the model's inputs and of initializers. What a file records of other

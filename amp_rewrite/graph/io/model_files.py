@@ -160,11 +160,7 @@ class Meter:
     """Counts the bytes of a model's tensors as they are written, and tells of it."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
-        """Begin with nothing written of `total` bytes.
-
-        Raises:
-            SaveError: `progress` cannot be called.
-        """
+        """Begin with nothing written of `total` bytes."""
         if progress is not None and not callable(progress):
             raise SaveError("progress must be callable", found=repr(progress))
         self._total = total
@@ -185,8 +181,7 @@ _TAKEN: ContextVar[frozenset[str] | None] = ContextVar("taken", default=None)
 def plain_data_names(taken: Collection[str]) -> Generator[None]:
     """Call data files as exporters do, and transformers.js looks for them: `model.onnx_data`.
 
-    Args:
-        taken: Paths that no data file may have.
+    `taken` are paths that no data file may have.
     """
     before = _TAKEN.set(frozenset(taken))
     try:

@@ -84,9 +84,7 @@ class ModelFolder:
     """The files and models of a folder.
 
     Attributes:
-        path: The folder.
         files: The paths of all files in it, relative to it and with slashes, in order.
-        models: Those of them that are models.
     """
 
     path: str

@@ -29,13 +29,7 @@ QUANTIZATION = "quant_parameter_tensor_names"
 
 
 class Objects(NamedTuple):
-    """A model of onnx_ir, and the objects behind the numbers of the flat graph that it was made of.
-
-    Attributes:
-        model: The model.
-        nodes: By number, the node.
-        values: By number, the value.
-    """
+    """A model of onnx_ir, and by number the nodes and values of its flat graph."""
 
     model: ir.Model
     nodes: Sequence[ir.Node]

@@ -27,10 +27,6 @@ def read_flat(
 ) -> FlatGraph:
     """Return the flat graph of a model; external data are looked for and measured, not read.
 
-    Args:
-        source: A path, the bytes of a file, or a ModelProto, which is referred to, not copied.
-        base_dir: The folder that external data are relative to; a file has them in its own folder.
-
     Raises:
         LoadError: The source is not an ONNX model, or its external data are not usable.
         GraphError: It is one, but the graph is not valid.
@@ -64,11 +60,7 @@ def _read_file(path: str) -> bytes:
 
 
 def _parse(content: bytes, where: str) -> onnx.ModelProto:
-    """Parse a file's content.
-
-    Raises:
-        LoadError: It is no ONNX model; the message says what it looks like.
-    """
+    """Parse a file's content."""
     if not content:
         raise LoadError("the file is empty", where=where, expected="an ONNX model")
     proto = onnx.ModelProto()
@@ -96,11 +88,6 @@ def checked(
 
     Nodes that are out of order, or stand there twice, are mended with a warning: in the message if
     it `is_own`, else in a copy.
-
-    Raises:
-        LoadError: External data of the model are not usable.
-        GraphError: The graph is not valid.
-        StepError: It describes itself as a training step in another way than steps do.
     """
     try:
         check_versions(proto)

@@ -101,13 +101,8 @@ def declare(
 ) -> None:
     """Fill a declaration from those that a file has of the same value.
 
-    A dimension below zero, which some exporters write, becomes an unknown one.
-
-    Args:
-        info: The declaration; its name stays.
-        sources: What the file says, the later of it above the earlier.
-        element: Another element type, or None.
-        notes: Whether to repeat doc string and metadata.
+    Later sources count more than earlier ones, `element` more than both; the name stays. A
+    dimension below zero, which some exporters write, becomes an unknown one.
     """
     metadata: dict[str, str] = {}
     for source in sources:

@@ -322,12 +322,7 @@ class _Reader:
             flat.spelled[node] = spelled
 
     def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
-        """Check an attribute, and read the graphs inside it.
-
-        Raises:
-            GraphError: It is malformed.
-            LoadError: Its external data are not usable.
-        """
+        """Check an attribute, and read the graphs inside it."""
         if type(proto.name) is not str:
             raise GraphError("an attribute's name is not UTF-8", where=scope.place())
         if proto.ref_attr_name:

@@ -23,7 +23,6 @@ class Scope:
     """The names defined so far in one graph.
 
     Attributes:
-        proto: The graph that is being read.
         where: Its path in the model, for messages.
         outer: The scope of the enclosing graph, or None.
         values: Name -> value.

@@ -44,10 +44,7 @@ class StoredTensor:
     """A dense tensor that was checked.
 
     Attributes:
-        proto: Its message.
         dtype: The element type, a number of TensorProto.DataType.
-        dims: The lengths of its axes.
-        size: How many elements it has.
         location: Where its data lie, in a file or in memory; None if they are in the message.
     """
 

@@ -33,8 +33,6 @@ class Nodes(NamedTuple):
     """The nodes of a graph as its message holds them.
 
     Attributes:
-        content: The messages.
-        total: How many nodes they are.
         constants: Where Constants of many elements stand in them, and what these make.
     """
 
@@ -59,14 +57,7 @@ def fault_of(
     rest: onnx.GraphProto,
     weights: Iterable[Weight],
 ) -> str | None:
-    """Return what the checker says against a model; None for nothing.
-
-    Args:
-        header: The serialized model without its main graph.
-        nodes: The nodes of that.
-        rest: All else of it but its dense initializers.
-        weights: Those.
-    """
+    """Return what the checker says against a model; None for nothing."""
     more, fed = onnx.GraphProto(), {info.name for info in rest.input}
     content, infos = nodes.without_constants({info.name for info in rest.output})
     more.input.extend(infos)

@@ -22,9 +22,7 @@ class Added:
     """A value that the rewrite adds: another one in another type.
 
     Attributes:
-        name: Its name.
         like: The value of the model that it copies.
-        dtype: Its type.
         gave: The output of the model that it took the place of, under that one's name, or ABSENT.
     """
 
@@ -42,9 +40,7 @@ class NewNode(NamedTuple):
     """A node that is added.
 
     Attributes:
-        op_type: Its operator, of ai.onnx.
         inputs: What it reads, where removed Casts still are.
-        attributes: Its attributes by name.
     """
 
     op_type: str
@@ -66,8 +62,6 @@ class Rewiring:
     """The edges of a graph after a plan; nothing is copied.
 
     Attributes:
-        flat: The model as it was read.
-        plan: What changes.
         removed: The model's own Casts that become no-ops.
         weights: Constant -> how it is converted, for those that do not stay float32.
         copies: Graph -> the low-precision copies of its initializers that stay float32.

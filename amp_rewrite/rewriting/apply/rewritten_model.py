@@ -23,7 +23,6 @@ class RewrittenFlat(NamedTuple):
     """A rewritten model in numbers.
 
     Attributes:
-        flat: Its nodes and values.
         origins: By node of it, which node it was, ABSENT for one that was added.
     """
 

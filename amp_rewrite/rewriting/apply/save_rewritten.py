@@ -64,11 +64,6 @@ def save_rewritten(
 
     `flat` is one that `can_save` tells to be so; `removed` are the model's own Casts that become
     no-ops, and `metadata` are added or replaced. An existing file is replaced in one step.
-
-    Raises:
-        InvariantError: onnx's checker refuses the result, but not the model as it was read.
-        SaveError: It cannot be written; no new file is left behind.
-        LoadError: External data of the model have become unreadable.
     """
     output = os.path.abspath(path_text(path, SaveError))
     graph = RewrittenGraph(flat, type_graph, plan, removed, lambda w: Weight(*converted(flat, w)))

@@ -68,9 +68,6 @@ class PlannedCast(NamedTuple):
     """One Cast, shared by every use of a value that wants the other type.
 
     Attributes:
-        value: The value to cast.
-        to: The type to cast to.
-        uses: The uses that will read the cast.
         name: The name of the Cast and of its output.
         existing: A Cast of the model that already does it, or ABSENT.
         limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
@@ -92,8 +89,6 @@ class PlannedWeight:
 
     Attributes:
         value: The initializer's value, or a Constant node's output.
-        tensor: Its float32 contents.
-        dtype: The type to convert it to.
         uses: The uses that will read the low-precision copy.
         keep_float32: Whether the float32 one stays beside it, for what reads that.
         saturate: The magnitude at which elements out of range end; 0 makes them infinite.
@@ -116,9 +111,6 @@ class CastPlan:
     """Everything that a rewrite changes.
 
     Attributes:
-        low: The low-precision type.
-        casts: The casts to insert or reuse.
-        weights: The constants to convert.
         vertices: The vertices whose attributes and output types become low.
         fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
         retyped: The values that become low because of their producer.

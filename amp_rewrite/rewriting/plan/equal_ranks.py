@@ -41,7 +41,6 @@ class PlannedRank:
     """An operand of a product that gets axes of length 1.
 
     Attributes:
-        node: The product.
         index: Which of its operands.
         axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
@@ -65,11 +64,6 @@ def equal_ranks(
     """Return what gives the operands of such products one rank, where a runtime needs it.
 
     Ranks that nothing tells are left as they are.
-
-    Args:
-        context: What is known of the model and the target.
-        allowed: A mask of the vertices that change their type to `context.low`.
-        names: The names in use.
     """
     flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     if context.target is None or not context.target.meets_onnx_runtime:
@@ -109,7 +103,6 @@ class _TypesAfter:
     """The element types that values and ports have after a rewrite, as onnx numbers.
 
     Attributes:
-        graph: The model before it.
         low: The type that vertices get.
         allowed: A mask of those that do.
     """

@@ -17,9 +17,6 @@ FreeLengths = Mapping[str, int]
 def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
     """Return the lengths that an option holds.
 
-    Args:
-        entries: Name -> length, or texts as on the command line, "N=8".
-
     Raises:
         OptionError: One is not a length.
     """

@@ -25,11 +25,7 @@ _SPELLING = "NAME=LOW:HIGH, for example x=0:255"
 
 
 def _texts(content: object) -> list[str]:
-    """Return the texts of a list.
-
-    Raises:
-        OptionError: It is not a list of texts.
-    """
+    """Return the texts of a list."""
     entries = list(cast(Iterable[object], content)) if isinstance(content, Iterable) else [content]
     texts = [entry for entry in entries if isinstance(entry, str)]
     if len(texts) < len(entries):
@@ -42,9 +38,6 @@ def _texts(content: object) -> list[str]:
 
 def input_ranges(entries: Mapping[str, Any] | Iterable[str]) -> InputRanges:
     """Return the ranges that an option holds.
-
-    Args:
-        entries: Name -> (low, high), or texts as on the command line, "x=0:255".
 
     Raises:
         OptionError: One is not a range, has its ends in the wrong order, or is there twice.

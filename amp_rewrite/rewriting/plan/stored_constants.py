@@ -61,8 +61,6 @@ class StoredConstant:
 
     Attributes:
         value: The initializer's value, or a Constant node's output.
-        tensor: Its float32 contents.
-        dtype: The type to store it in.
         loss: What that loses.
         saturate: The magnitude at which elements out of range end.
     """

@@ -34,7 +34,6 @@ class Measured:
     """Measurements of a model in float32.
 
     Attributes:
-        largest: Value -> its largest magnitude.
         sums: Result -> what the partial sums of its node reached, where kernels may keep these in
             the low type.
     """
@@ -52,7 +51,6 @@ class Needs:
     """The magnitudes of a model's values, and which of them have to fit.
 
     Attributes:
-        context: What a painting of the model knows.
         largest: Value -> its largest magnitude, that of partial sums included, of those that would
             be low if all fitted.
     """
@@ -60,13 +58,7 @@ class Needs:
     def __init__(
         self, context: PaintContext, measured: Measured | None, course: Course | None = None
     ) -> None:
-        """Look at the values.
-
-        Args:
-            context: What a painting of the model knew in its last round.
-            measured: What takes the place of bounds and estimates, or None.
-            course: How the painting began, if that is known.
-        """
+        """Look at the values; `course` is how their painting began, if that is known."""
         self.context, self._measured = context, measured
         self._flat = context.type_graph.flat
         self.largest: dict[int, float] = {}

@@ -48,12 +48,6 @@ def scale_model(
     What cannot be is told, and the result has no sets where nothing can.
 
     The scaled model computes the same in float32, and has no node more unless that is allowed.
-
-    Args:
-        flat: The model.
-        needs: What has to fit.
-        preserved: Nodes that nobody may touch.
-        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
     """
     context, graph = needs.context, needs.context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
@@ -73,13 +67,6 @@ def scale_given(
     """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be.
 
     What cannot be is told, and the result has no sets where nothing can.
-
-    Args:
-        flat: The model.
-        own: Its type graph, whose vertices are those of its 16-bit type.
-        form: What a painting of its float32 form knows; values of one name are the same.
-        measured: The same of the form; None asks bounds.
-        adds_nodes: As for `scale_model`.
     """
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
     of_form = form.type_graph.flat.value_names
@@ -153,11 +140,6 @@ class _Choice:
     """Which sets are scaled, and by how much.
 
     Attributes:
-        flat: The model.
-        graph: Its type graph.
-        facts: The statistics of its constants.
-        low: The type whose range counts.
-        preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
         limits: Value -> the largest exponent with which it, and what it is summed from, fits.
         read_limits: Value -> the largest exponent with which it fits where it is read.

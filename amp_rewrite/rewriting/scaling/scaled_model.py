@@ -47,11 +47,6 @@ def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") ->
 
     Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
     that count (`_loses_digits`) it is stored as float32, with a Cast behind it.
-
-    Args:
-        system: The model and its elements.
-        exponents: Element -> its exponent; others have 0.
-        note: These exponents as the metadata of the scaled model have them, if they are to.
     """
     return _Scaled(system, exponents).written(note)
 
