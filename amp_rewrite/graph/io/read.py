@@ -2,7 +2,7 @@
 
 onnx_ir's own deserialiser takes 2.2 s for 100,000 nodes, creates values for undefined names, and
 has no place for sparse initializers, training_info, map types and unused value_info. This one
-builds what was read and checked before, and notes every message in an `Origin`.
+builds what was read and checked before.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import Any, NamedTuple, cast
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.flat import ABSENT, MAIN, PLAIN, FlatGraph, string
 from amp_rewrite.graph.io.typeproto import read_info, read_type
-from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY, MESSAGE_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
 from amp_rewrite.graph.proto.messages import props, text
-from amp_rewrite.graph.proto.missing_shapes import is_elsewhere
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
@@ -50,12 +48,11 @@ def shared_objects(flat: FlatGraph) -> Objects:
 
 def read_objects(flat: FlatGraph) -> Objects:
     """Return new objects for a flat graph; they refer to the messages."""
-    proto, origin = flat.proto, Origin(flat.proto)
-    builder = _Builder(flat, origin)
+    proto, builder = flat.proto, _Builder(flat)
     graph = builder.graph(MAIN)
     graph.opset_imports.update(flat.opsets)
     functions = [
-        _Builder(inner, origin).function(entry)
+        _Builder(inner).function(entry)
         for entry, (inner, _) in zip(proto.functions, flat.attached.values(), strict=True)
     ]
     model = ir.Model(
@@ -69,8 +66,13 @@ def read_objects(flat: FlatGraph) -> Objects:
         functions=functions,
         metadata_props=dict(flat.metadata_props) or None,
     )
-    origins.attach(model, origin)
+    graph.meta[MESSAGE_KEY] = proto
     return Objects(model, [builder.nodes[n] for n in range(flat.n_nodes)], builder.values)
+
+
+def message_of(model: ir.Model) -> onnx.ModelProto | None:
+    """Return the message that a model was read from, or None."""
+    return model.graph.meta.get(MESSAGE_KEY)
 
 
 def _optional(proto: Any, field: str) -> Any:
@@ -84,14 +86,14 @@ def _optional(proto: Any, field: str) -> Any:
 class _Builder:
     """Builds the graphs of a model, or of one function."""
 
-    def __init__(self, flat: FlatGraph, origin: Origin) -> None:
-        self._flat, self._origin = flat, origin
+    def __init__(self, flat: FlatGraph) -> None:
+        self._flat = flat
         self.values = [ir.Value(name=name) for name in flat.value_names]
         self.nodes: dict[int, ir.Node] = {}
 
     def graph(self, number: int) -> ir.Graph:
         """Build a graph and everything in it."""
-        flat, body, proto = self._flat, self._flat.bodies[number], self._flat.graphs[number]
+        body, proto = self._flat.bodies[number], self._flat.graphs[number]
         self._declare(body.inputs)
         initializers = [self._initializer(value) for value in body.initializers]
         nodes = [self._node(node) for node in body.nodes]
@@ -105,9 +107,7 @@ class _Builder:
             name=_optional(proto, "name"),
             metadata_props=props(proto.metadata_props) or None,
         )
-        note = GraphOrigin(proto, flat.unused.get(number, []))
-        self._annotate(number, proto, note)
-        self._origin.graphs[graph] = note
+        self._annotate(number, proto)
         return graph
 
     def function(self, proto: Any) -> ir.Function:
@@ -123,7 +123,6 @@ class _Builder:
             name=text(proto.name),
             metadata_props=props(proto.metadata_props) or None,
         )
-        self._origin.graphs[graph] = GraphOrigin(proto, flat.unused.get(MAIN, []))
         attributes = [_attribute(entry, flat.files, iter(())) for entry in proto.attribute_proto]
         attributes += [
             ir.Attr(text(entry), ir.AttributeType.UNDEFINED, None) for entry in proto.attribute
@@ -154,13 +153,9 @@ class _Builder:
             doc_string=text(doc) if doc else None,
             metadata_props=props(metadata) if metadata else None,
         )
-        self._origin.nodes[node] = (proto, attributes)
         self.nodes[number] = node
         if number in flat.given:
-            self._origin.given[node] = flat.node_names[number]
-        # Of these, the message does not tell whether the node has changed.
-        if flat.bodies_in(number) or (flat.external_attributes and is_elsewhere(proto)):
-            self._origin.nested.add(node)
+            node.meta[GIVEN_NAME_KEY] = flat.node_names[number]
         return node
 
     def _initializer(self, number: int) -> ir.Value:
@@ -176,38 +171,26 @@ class _Builder:
             self._declare((number,))
             value.type = ir.TensorType(tensor.dtype)
             value.shape = ir.Shape(tensor.shape.numpy(), frozen=True)  # pyright: ignore[reportAttributeAccessIssue]
-            self._remember(number)
         return value
 
     def _declare(self, numbers: Any) -> None:
-        """Give values what the messages that declare them say, and note the messages."""
+        """Give values what the messages that declare them say."""
         for number in numbers:
             if number in self._flat.declared:
                 for info in self._flat.messages_of(number):
                     read_info(info, self.values[number])
-                self._remember(number)
 
-    def _remember(self, number: int) -> None:
-        entry = self._flat.declared.get(number)
-        if entry is not None:
-            note = ValueOrigin(entry.input, entry.output, entry.info)
-            note.remember(self.values[number])
-            self._origin.values[self.values[number]] = note
-
-    def _annotate(self, number: int, proto: Any, note: GraphOrigin) -> None:
-        """Note quantization annotations at the values, or else at the graph."""
+    def _annotate(self, number: int, proto: Any) -> None:
+        """Note quantization annotations at the values."""
         if not proto.quantization_annotation:
             return
         flat = self._flat
         named = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
         for annotation in proto.quantization_annotation:
             value = named.get(annotation.tensor_name)
-            if value is None:
-                note.annotations.append(annotation)
-            else:
+            if value is not None:
                 quantization = props(annotation.quant_parameter_tensor_names)
                 self.values[value].meta[QUANTIZATION] = quantization
-                self._origin.annotated = True
 
 
 _Kind = ir.AttributeType

@@ -39,7 +39,7 @@ class RewrittenGraph:
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
         """Look up what concerns which node and value; nothing is copied yet."""
-        self._flat, self._convert = flat, convert
+        self._flat, self.convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
         self._attributes = retyped_attributes(flat, type_graph, plan)
@@ -47,16 +47,19 @@ class RewrittenGraph:
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
 
-    def weights(self, number: int) -> Iterator[Weight]:
-        """Yield the dense initializers of a graph in order."""
+    def all_weights(self) -> list[list[Weight]]:
+        """Return the dense initializers by graph, in order."""
+        return [list(self._weights(number)) for number in range(len(self._flat.bodies))]
+
+    def _weights(self, number: int) -> Iterator[Weight]:
         flat, wiring = self._flat, self._wiring
         for value in flat.bodies[number].initializers:
             if value in wiring.weights:
-                yield self._convert(wiring.weights[value])
+                yield self.convert(wiring.weights[value])
             elif value in flat.tensors:
                 tensor = flat.tensors[value]
                 yield Weight(tensor.proto, None if tensor.location is None else tensor.stored)
-        yield from map(self._convert, wiring.copies.get(number, ()))
+        yield from map(self.convert, wiring.copies.get(number, ()))
 
     def origins(self, body: int) -> Iterator[int]:
         """Yield, for each node in a rewritten graph in order, which it was, ABSENT if it is new."""
@@ -81,7 +84,7 @@ class RewrittenGraph:
         wiring = self._wiring
         planned, result = wiring.planned[name], wiring.made_by(name)
         if isinstance(planned, PlannedWeight):
-            tensor = with_data(self._convert(planned))
+            tensor = with_data(self.convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
         node = NodeProto()
         node.CopyFrom(self._without_ends(planned))
@@ -121,7 +124,7 @@ class RewrittenGraph:
         weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
         if weight is not None:
             drop_attributes(message, ("value_float", "value_floats"))
-            set_attribute(message, make_attribute("value", with_data(self._convert(weight))))
+            set_attribute(message, make_attribute("value", with_data(self.convert(weight))))
         if flat.bodies_in(node):
             self._write_bodies(message, node, weights)
         return message, outputs

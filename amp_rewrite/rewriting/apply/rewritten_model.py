@@ -52,8 +52,7 @@ def rewritten_flat(
     graph = RewrittenGraph(flat, type_graph, plan, removed, convert)
     proto = header(flat, plan, metadata)
     proto.functions.extend(flat.proto.functions)
-    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
-    proto.graph.CopyFrom(graph.body(MAIN, weights))
+    proto.graph.CopyFrom(graph.body(MAIN, graph.all_weights()))
     rewritten = number_model(proto, flat.files.holding(held))
     rewritten.customs = flat.customs
     origins = list(graph.origins(MAIN))

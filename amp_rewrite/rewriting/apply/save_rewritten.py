@@ -11,7 +11,7 @@ import onnx
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN, FlatGraph
-from amp_rewrite.graph.io.checker import checker_error, refuse_faults
+from amp_rewrite.graph.io.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Meter,
@@ -27,14 +27,9 @@ from amp_rewrite.graph.io.model_files import (
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import fault_of, serialized
+from amp_rewrite.rewriting.apply.checked import Nodes, fault_of, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
-from amp_rewrite.rewriting.apply.rewritten_graph import (
-    Made,
-    RewrittenGraph,
-    converted,
-    without_data,
-)
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, converted, without_data
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
@@ -67,7 +62,7 @@ def save_rewritten(
     """
     output = os.path.abspath(path_text(path, SaveError))
     graph = RewrittenGraph(flat, type_graph, plan, removed, lambda w: Weight(*converted(flat, w)))
-    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
+    weights = graph.all_weights()
     streams = [w.stream for body in weights for w in body if w.stream is not None]
     external = [stream for stream in streams if source_file(stream) is not None]
     sizes = [w.message.ByteSize() if w.stream is None else w.stream.nbytes for w in weights[MAIN]]
@@ -76,28 +71,34 @@ def save_rewritten(
         left = iter(places)
         placed = [[_placed(w, left) for w in body] for body in weights]
         head = header(flat, plan, metadata).SerializeToString(deterministic=True)
-        outputs_read = list[Read]()
-        nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
-        rest = graph.without_nodes(MAIN, outputs_read)
+        nodes, rest = _main_graph(graph, placed)
         if not plan.is_empty:
             fault = fault_of(head, nodes, rest, placed[MAIN])
-            refuse_faults(fault, partial(_fault_of_source, flat), output)
+            unchanged = RewrittenGraph(flat, type_graph, CastPlan(plan.low), (), graph.convert)
+            refuse_faults(fault, partial(_fault_of_source, flat, unchanged), output)
         return _parts(head, nodes.content, rest, placed[MAIN])
 
     replace_model(output, external, parts, Meter(sum(sizes), progress), sources_of(external))
 
 
-def _fault_of_source(flat: FlatGraph) -> str | None:
-    from amp_rewrite.graph.io.read import read_model
+def _fault_of_source(flat: FlatGraph, unchanged: RewrittenGraph) -> str | None:
+    head, weights = header(flat, None, {}).SerializeToString(), unchanged.all_weights()
+    return fault_of(head, *_main_graph(unchanged, weights), weights[MAIN])
 
-    return checker_error(read_model(flat))
 
+def _main_graph(
+    graph: RewrittenGraph, weights: Sequence[Sequence[Weight]]
+) -> tuple[Nodes, onnx.GraphProto]:
+    """Return the nodes of the main graph, serialized one by one, and what else is in it."""
+    made = list[Read]()
 
-def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes one by one, and note what they make."""
-    for message, outputs in nodes:
-        made += outputs
-        yield message
+    def messages() -> Iterator[onnx.NodeProto]:
+        for message, outputs in graph.nodes(MAIN, weights):
+            made.extend(outputs)
+            yield message
+
+    nodes = serialized(messages())
+    return nodes, graph.without_nodes(MAIN, made)
 
 
 def _placed(weight: Weight, places: Iterator[Place]) -> Weight:
@@ -116,7 +117,7 @@ def _parts(head: bytes, nodes: bytes, rest: onnx.GraphProto, weights: Sequence[W
     return Parts(head, body, [w for w in weights if source_file(w.stream) is None])
 
 
-def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
+def header(flat: FlatGraph, plan: CastPlan | None, metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Return everything of the rewritten model except its functions and its main graph."""
     source, proto = flat.proto, onnx.ModelProto()
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
@@ -125,7 +126,7 @@ def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx
             setattr(proto, field, text(value) if isinstance(value, bytes) else value)
     copy_text(proto, source, "doc_string")
     proto.opset_import.extend(source.opset_import)
-    if plan.casts and "" not in flat.opsets:
+    if plan is not None and plan.casts and "" not in flat.opsets:
         proto.opset_import.add(domain="", version=OPSET_OF_CASTS)
     proto.metadata_props.extend(source.metadata_props)
     if metadata:

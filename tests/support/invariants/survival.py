@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
-from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, GIVEN_NAME_KEY, STEP_KEY, TARGET_KEY
 from amp_rewrite.graph.tensors import SparseTensor
 from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
 
@@ -190,9 +189,7 @@ def _twin(node: ir.Node, producers: dict[tuple[str, str, str], ir.Node]) -> ir.N
 
 def _compare_nodes(where: str, old: ir.Node, new: ir.Node, model: ir.Model) -> Iterator[Violation]:
     yield from _compare_descriptions("nodes", where, old, new)
-    source = origins.of(model)
-    unnamed = source is not None and old in source.given  # the reader gave it a name
-    if old.name != new.name and not unnamed:
+    if old.name not in (new.name, old.meta.get(GIVEN_NAME_KEY)):
         yield Violation("nodes", where, f"is now called {new.name}")
     if old.overload != new.overload:
         yield Violation("nodes", where, f"overload was {old.overload!r}, is {new.overload!r}")
