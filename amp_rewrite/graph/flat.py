@@ -155,7 +155,6 @@ class FlatGraph:
         recorded: By value, the type string that the file records, or None.
         producer: By value, the node that makes it, or ABSENT.
         home: By value, the graph that defines it.
-        bound: The values of the main graph that training_info binds; they keep their types.
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
@@ -193,7 +192,6 @@ class FlatGraph:
     producer: list[int] = field(default_factory=list[int])
     home: list[int] = field(default_factory=list[int])
     metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
-    bound: frozenset[int] = frozenset()
     customs: Customs = field(default_factory=dict[tuple[str, str], CustomOperator])
     idle_casts: list[int] = field(default_factory=list[int])
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
@@ -369,11 +367,6 @@ class FlatGraph:
         (read,), (written,) = self.inputs_of(node), self.outputs_of(node)
         is_end = self.is_output(written) and not self.uses(written)
         return types[read] is not None and types[read] == types[written] and not is_end
-
-    def bind(self, names: frozenset[str]) -> None:
-        """Let the values of the main graph that have these names be bound."""
-        values = enumerate(zip(self.home, self.value_names, strict=True)) if names else ()
-        self.bound = frozenset(v for v, (home, name) in values if home == MAIN and name in names)
 
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""

@@ -52,7 +52,7 @@ def refuse_faults(fault: str | None, of_source: Callable[[], str | None], where:
 
 def checker_error(model: ir.Model) -> str | None:
     """Return what onnx's checker says against a model, large weights aside; None for nothing."""
-    from amp_rewrite.graph.io.slim_proto import slim_proto
+    from amp_rewrite.graph.io.write import slim_proto
 
     return checker_fault(slim_proto(model).SerializeToString())
 

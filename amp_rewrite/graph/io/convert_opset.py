@@ -21,7 +21,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.read_object import messages_of
-from amp_rewrite.graph.io.slim_proto import slim_proto
+from amp_rewrite.graph.io.write import slim_proto
 from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
 from amp_rewrite.graph.schemas import has_kernels
 

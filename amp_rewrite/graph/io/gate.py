@@ -6,11 +6,10 @@ A model is refused where
    have (a subgraph is one); where a node outside functions refers to a function's attribute;
 2. an operator has too few or too many inputs or outputs, or lacks an input that it must have;
 3. an input or an initializer of the model has a type that an operator does not take, or another one
-   than what enters the same operator at a port of the same type variable; a Cast makes a type that
-   no Cast makes;
+   than what enters the same operator at a port of the same type variable;
 4. a subgraph does not take what its operator hands over, or gives less than its operator does;
-5. a function is called with more inputs or outputs than it has, or with attributes of other types;
-   of one that stands behind an operator's kernel, whatever the operator or the function takes goes;
+5. a function is called with more inputs or outputs than it has, or with attributes of other types,
+   unless runtimes have a kernel for it;
 6. metadata of this package say what the package never writes.
 
 Operators that onnx does not know pass, and so do those of com.microsoft: ONNX Runtime changes them
@@ -23,14 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnx import AttributeProto
-from onnx.defs import onnx_opset_version
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator, Signature
 from amp_rewrite.graph.schemas import Schema
-from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.graph.step_metadata import check_description
 from amp_rewrite.graph.step_part import check_marks
 from amp_rewrite.graph.traits import Trait, has
@@ -57,12 +54,10 @@ def admit(model: FlatGraph) -> None:
     gate = _Gate(model, calls, in_function=False)
     gate.note_types(model.main.inputs)
     gate.check(MAIN, "main graph")
-    _check_casts(model, "")
     for key, function in model.attached.items():
         gate = _Gate(function.graph, calls, in_function=True)
         where = f"function {key.domain}::{key.op_type}"
         gate.check(MAIN, where)
-        _check_casts(function.graph, f"{where}, ")
 
 
 @dataclass(frozen=True)
@@ -139,9 +134,7 @@ class _Gate:
         """Check what nodes of one kind share."""
         called, place = self.graph.called(node), self._place(node, where)
         call = self.calls.get(called)
-        if call is not None and called not in self.graph.functions:
-            call = self._wider_call(node, call)
-        if call is not None:
+        if call is not None and called in self.graph.functions:
             self._check_call(node, call, place)
         else:
             schema, called = self._schema(node, place), self.graph.called(node)
@@ -156,24 +149,6 @@ class _Gate:
                     where=place,
                     expected="such references in functions only, and not for graphs",
                 )
-
-    def _wider_call(self, node: int, call: _Call) -> _Call | None:
-        """Return what a call of an operator with a function behind it must keep to.
-
-        Of ai.onnx that is the schema, and None is returned.
-        """
-        called = self.graph.called(node)
-        if called.domain != schemas.CONTRIB_DOMAIN:
-            return None
-        schema = schemas.find(called.domain, called.op_type, 1)
-        if schema is None:
-            return call
-        ends = (schema.inputs, call.n_inputs), (schema.outputs, call.n_outputs)
-        limits = [
-            schemas.UNLIMITED if any(port.variadic for port in ports) else max(len(ports), most)
-            for ports, most in ends
-        ]
-        return _Call(limits[0], limits[1], {})
 
     def _schema(self, node: int, place: str) -> Schema | None:
         """Return the schema that binds a node, or None."""
@@ -305,23 +280,6 @@ class _Gate:
                 "num_scan_inputs is out of range", where=where, found=count, expected=f"1 to {most}"
             )
         return count
-
-
-def _check_casts(graph: FlatGraph, where: str) -> None:
-    schema = schemas.find("", "Cast", onnx_opset_version())
-    admitted = schema.variables[schema.outputs[0].variable] if schema is not None else frozenset()
-    for node in graph.nodes_of("Cast"):
-        to = graph.attributes(node)["to"]
-        if to.kind == AttributeProto.INT and not to.reference:
-            type_ = attribute_type({"to": to}, "to")
-            if type_ not in admitted:
-                raise GraphError(
-                    "a Cast to what is not the type of a tensor's elements",
-                    where=f"{where}node {graph.node_names[node]!r} (Cast)",
-                    found=type_ or f"to={to.value}",
-                    expected="a type that Cast makes, such as tensor(float)",
-                    remedy=_REMEDY,
-                )
 
 
 def _check_attributes(called: Operator, signature: Signature, schema: Schema, place: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx
+import onnx.helper
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.model_files import Place, refer
@@ -21,6 +22,9 @@ _LISTS: dict[ir.AttributeType, str] = {
     _KINDS.FLOATS: "floats",
     _KINDS.SPARSE_TENSORS: "sparse_tensors",
 }
+_INLINE_BYTES = 1 << 16
+"""Larger initializers are left out of the message."""
+
 _DEVICES_SINCE = 11  # the IR version that introduced device configurations
 
 
@@ -274,3 +278,28 @@ def _write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None
 def _to_bytes(value: str | bytes) -> bytes:
     """Return a string attribute as it is stored."""
     return value.encode("utf-8") if isinstance(value, str) else bytes(value)
+
+
+def slim_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a proto in which large initializers are graph inputs.
+
+    Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
+    shapes and all nodes stay.
+    """
+    writer, deferred = ModelWriter(model), list[ir.Value]()
+    proto = writer.header()
+    writer.graph(proto.graph, model.graph, deferred)
+    for value in deferred:
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
+            entry = proto.graph.initializer.add()
+            writer.tensor(entry, tensor)
+            entry.name = value.name or ""
+        elif not value.is_graph_input():
+            shape = list(tensor.shape.numpy())
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
+            )
+    return proto

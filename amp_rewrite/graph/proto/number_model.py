@@ -29,7 +29,7 @@ from amp_rewrite.graph.flat import (
     Spelled,
     plain,
 )
-from amp_rewrite.graph.names import FreeNames, bound_names
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
@@ -72,7 +72,6 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
     _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in own_functions)])
-    flat.bind(bound_names(proto))
     return flat
 
 
@@ -425,18 +424,9 @@ def _name_nodes(graphs: Sequence[tuple[FlatGraph, list[tuple[int, str]]]]) -> No
 def _number_produced(name: str, scope: Scope) -> int:
     value = scope.values.get(name)
     if value is None:
-        is_outer = scope.outer is not None and any(name in s.values for s in _scopes_outward(scope))
         raise GraphError(
             f"graph output {name!r} is not produced in the graph",
             where=scope.where,
-            found="a value of an enclosing graph" if is_outer else None,
-            remedy="pass it through an Identity node" if is_outer else None,
+            remedy=None if scope.outer is None else "pass an outer value through an Identity node",
         )
     return value
-
-
-def _scopes_outward(scope: Scope) -> Iterable[Scope]:
-    current = scope.outer
-    while current is not None:
-        yield current
-        current = current.outer

@@ -72,14 +72,6 @@ REFUSED = {
         "y = Reshape (x, w)",
         "input 'shape' has an impossible type; found tensor(float); expected tensor(int64)",
     ),
-    "complex numbers": (
-        "y = Cast <to: int = 15> (x)",
-        "a Cast to what is not the type of a tensor's elements; found tensor(complex128)",
-    ),
-    "a number of no type": (
-        "y = Cast <to: int = 99> (x)",
-        "found to=99; expected a type that Cast makes",
-    ),
     "two types": (
         "y = Add (x, one)",
         "input 'B' has another type than what enters beside it; "

@@ -16,7 +16,6 @@ import amp_rewrite as amp
 from amp_rewrite.errors import GraphError, LoadError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save, to_proto
-from amp_rewrite.graph.names import bound_names
 
 OLD_OPSET = {"test_not_2d", "test_not_3d", "test_not_4d"}  # opset 1: refused by design
 CORPUS = os.environ.get("AMP_CORPUS")
@@ -328,11 +327,6 @@ def test_a_changed_type_is_not_shadowed_by_its_old_value_info():
     infos = {info.name: info for info in to_proto(model).graph.value_info}
     assert infos["h"].type.tensor_type.elem_type == TensorProto.FLOAT16
     assert infos["h"].doc_string == "info h"
-
-
-def test_names_that_training_info_binds_are_known():
-    assert bound_names(with_training_info()) == {"w"}
-    assert bound_names(chain()) == frozenset()
 
 
 def test_a_subgraph_may_shadow_an_outer_name():

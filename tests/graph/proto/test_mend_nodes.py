@@ -59,7 +59,6 @@ def test_two_nodes_that_make_one_value_otherwise_are_refused(second: str) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        "h = Cast<to = 1>(x) r = Relu(h) h = Sigmoid(r) y = Relu(h)",
         "h = Relu(q) q = Relu(h) q = Sigmoid(x) y = Relu(h)",
         "h = Add(y, y) h = Relu(x) y = Relu(h)",
     ],
