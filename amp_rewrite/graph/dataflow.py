@@ -111,12 +111,10 @@ class TypeGraph:
     writes: list[int]
     source: list[int]
     edges: Array
-    handles: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    sinks: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    handles: list[tuple[int, int]] = field(default_factory=list)
+    sinks: dict[int, list[int]] = field(default_factory=dict)
     opaque_ends: frozenset[int] = frozenset()
-    inside: dict[tuple[object, ...], TypeGraph] = field(
-        default_factory=dict[tuple[object, ...], "TypeGraph"]
-    )
+    inside: dict[tuple[object, ...], TypeGraph] = field(default_factory=dict)
     bases: tuple[DType, ...] = (FLOAT32,)
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ import onnx
 from onnx import AttributeProto
 from onnx.helper import make_tensor_value_info
 
-from amp_rewrite.graph.custom import CustomOperator, Customs, custom_ports
+from amp_rewrite.graph.custom import Customs, custom_ports
 from amp_rewrite.graph.ports import Ports, ports_of
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.mend_nodes import MendedNodes
@@ -101,10 +101,10 @@ class Body:
 
     owner: int = ABSENT
     name: str = ""
-    inputs: list[int] = field(default_factory=list[int])
-    outputs: list[int] = field(default_factory=list[int])
-    initializers: list[int] = field(default_factory=list[int])
-    nodes: list[int] = field(default_factory=list[int])
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    initializers: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
     end: int = 0
 
 
@@ -174,52 +174,44 @@ class FlatGraph:
     files: ExternalFiles
     opsets: Mapping[str, int]
     ir_version: int = 0
-    metadata_props: Mapping[str, str] = field(default_factory=dict[str, str])
-    functions: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
-    attached: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
-    operators: list[Operator] = field(default_factory=list[Operator])
-    bodies: list[Body] = field(default_factory=list[Body])
-    finished: list[int] = field(default_factory=list[int])
-    operator: list[int] = field(default_factory=list[int])
-    node_names: list[str] = field(default_factory=list[str])
-    body_of: list[int] = field(default_factory=list[int])
-    inputs: list[int] = field(default_factory=list[int])
+    metadata_props: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[Operator, FlatFunction] = field(default_factory=dict)
+    attached: Mapping[Operator, FlatFunction] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
+    operator: list[int] = field(default_factory=list)
+    node_names: list[str] = field(default_factory=list)
+    body_of: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
     input_start: list[int] = field(default_factory=lambda: [0])
-    outputs: list[int] = field(default_factory=list[int])
+    outputs: list[int] = field(default_factory=list)
     output_start: list[int] = field(default_factory=lambda: [0])
-    value_names: list[str] = field(default_factory=list[str])
-    recorded: list[str | None] = field(default_factory=list["str | None"])
-    producer: list[int] = field(default_factory=list[int])
-    home: list[int] = field(default_factory=list[int])
-    metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
-    customs: Customs = field(default_factory=dict[tuple[str, str], CustomOperator])
-    idle_casts: list[int] = field(default_factory=list[int])
+    value_names: list[str] = field(default_factory=list)
+    recorded: list[str | None] = field(default_factory=list)
+    producer: list[int] = field(default_factory=list)
+    home: list[int] = field(default_factory=list)
+    metadata: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    customs: Customs = field(default_factory=dict)
+    idle_casts: list[int] = field(default_factory=list)
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
-    signatures: dict[int, Signature] = field(default_factory=dict[int, Signature])
-    spelled: dict[int, Spelled] = field(default_factory=dict[int, Spelled], repr=False)
-    nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
-    graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(
-        default_factory=list["onnx.GraphProto | onnx.FunctionProto"]
-    )
-    declared: dict[int, Declared] = field(default_factory=dict[int, Declared])
-    tensors: dict[int, StoredTensor] = field(default_factory=dict[int, StoredTensor])
-    sparse: dict[int, onnx.SparseTensorProto] = field(
-        default_factory=dict[int, onnx.SparseTensorProto]
-    )
-    unused: dict[int, list[onnx.ValueInfoProto]] = field(
-        default_factory=dict[int, "list[onnx.ValueInfoProto]"]
-    )
-    given: set[int] = field(default_factory=set[int])
+    signatures: dict[int, Signature] = field(default_factory=dict)
+    spelled: dict[int, Spelled] = field(default_factory=dict, repr=False)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(default_factory=list)
+    declared: dict[int, Declared] = field(default_factory=dict)
+    tensors: dict[int, StoredTensor] = field(default_factory=dict)
+    sparse: dict[int, onnx.SparseTensorProto] = field(default_factory=dict)
+    unused: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
     external_attributes: bool = False
     mended: MendedNodes = field(default_factory=MendedNodes)
     infer: Callable[[FlatGraph], Mapping[int, Sequence[int | None]]] | None = None
-    lengths: Mapping[str, int] = field(default_factory=dict[str, int])
+    lengths: Mapping[str, int] = field(default_factory=dict)
     objects: object = field(default=None, repr=False, compare=False)
     paintings: object = field(default=None, repr=False, compare=False)
-    _held: dict[int, StoredTensor | None] = field(
-        default_factory=dict[int, "StoredTensor | None"], repr=False, compare=False
-    )
+    _held: dict[int, StoredTensor | None] = field(default_factory=dict, repr=False, compare=False)
 
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""

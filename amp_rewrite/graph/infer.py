@@ -56,12 +56,10 @@ class _Inference:
     """One run over a graph; function bodies get a run of their own."""
 
     graph: FlatGraph
-    bound: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
-    calls: dict[_Key, tuple[str | None, ...]] = field(
-        default_factory=dict[_Key, tuple["str | None", ...]]
-    )
-    incomplete: list[int] = field(default_factory=list[int])
-    by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict[_Key, tuple[str, ...]])
+    bound: Mapping[str, Attribute] = field(default_factory=dict)
+    calls: dict[_Key, tuple[str | None, ...]] = field(default_factory=dict)
+    incomplete: list[int] = field(default_factory=list)
+    by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin without any type."""

@@ -55,11 +55,7 @@ class RoundingLoss:
 
 
 def rounding_loss(stream: Stream, dtype: DType) -> RoundingLoss:
-    """Measure what a stream of float32 elements loses in a low type, a long one on all cores.
-
-    Raises:
-        LoadError: The stream cannot be read.
-    """
+    """Measure what a stream of float32 elements loses in a low type, a long one on all cores."""
     stream = stream.at_hand()
 
     def share(first: int) -> RoundingLoss:

@@ -104,10 +104,6 @@ def check_description(model: Described, where: object = None, *, complete: bool 
     """Refuse a model that describes itself as a training step, but not as this package does.
 
     A `complete` one is of this version and has every field; of another, only what is there counts.
-
-    Raises:
-        StepError: The description is not JSON, a field is of another kind, or one is missing or
-            unknown.
     """
     try:
         description: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))

@@ -132,11 +132,7 @@ def stored(tensor: ir.TensorProtocol) -> Stream:
 
 
 def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
-    """Yield the bytes that ONNX stores for a tensor (raw_data, external data), in order.
-
-    Raises:
-        LoadError: The external data cannot be read.
-    """
+    """Yield the bytes that ONNX stores for a tensor (raw_data, external data), in order."""
     return (block.view(np.uint8).data for block in stored(tensor).blocks())
 
 

@@ -17,11 +17,7 @@ OLDEST_REWRITABLE_OPSET = 7
 
 
 def opset_imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Return domain -> version, the domain "ai.onnx" spelled "".
-
-    Raises:
-        GraphError: One domain is imported in two versions.
-    """
+    """Return domain -> version, the domain "ai.onnx" spelled ""."""
     version_of: dict[str, int] = {}
     for entry in entries:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
@@ -38,12 +34,7 @@ def opset_imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
 
 
 def check_versions(proto: onnx.ModelProto) -> None:
-    """Refuse versions that the installed onnx does not know, or that are too old.
-
-    Raises:
-        LoadError: There is no graph, or the IR version is out of range.
-        GraphError: An opset is.
-    """
+    """Refuse versions that the installed onnx does not know, or that are too old."""
     if not proto.HasField("graph"):
         raise LoadError("the model holds no graph", expected="a graph")
     if not OLDEST_IR <= proto.ir_version <= onnx.IR_VERSION:

@@ -92,11 +92,7 @@ def writing(what: str, where: object) -> Generator[None]:
 
 
 def check_target(folder: str, name: str) -> None:
-    """Refuse a target that cannot or must not be replaced.
-
-    Raises:
-        SaveError: The folder is missing, or the target is not a regular file or write-protected.
-    """
+    """Refuse a target that cannot or must not be replaced."""
     target = os.path.join(folder, name)
     if not os.path.isdir(folder):
         raise SaveError(

@@ -37,11 +37,7 @@ def checker_fault(content: bytes, *, types: bool = True) -> str | None:
 
 
 def refuse_faults(fault: str | None, of_source: Callable[[], str | None], where: object) -> None:
-    """Refuse a rewritten model that has a fault where the model that was given has none.
-
-    Raises:
-        InvariantError: The rewrite made the fault.
-    """
+    """Refuse a rewritten model that has a fault where the model that was given has none."""
     if fault is not None and of_source() is None:
         raise InvariantError(
             f"the rewritten model is not valid: {fault}",
@@ -58,9 +54,5 @@ def checker_error(model: ir.Model) -> str | None:
 
 
 def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
-    """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of.
-
-    Raises:
-        InvariantError: The model is not valid.
-    """
+    """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of."""
     refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)

@@ -99,8 +99,8 @@ class _Gate:
     graph: FlatGraph
     calls: Mapping[Operator, _Call]
     in_function: bool
-    passed: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
-    types: dict[int, str] = field(default_factory=dict[int, str])
+    passed: set[tuple[object, ...]] = field(default_factory=set)
+    types: dict[int, str] = field(default_factory=dict)
 
     def check(self, body: int, where: str) -> None:
         """Check a graph and those inside it."""

@@ -191,20 +191,12 @@ def plain_data_names(taken: Collection[str]) -> Generator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse an output that could not be written in the end.
-
-    Raises:
-        SaveError: Its folder is missing, or it is not a regular file or write-protected.
-    """
+    """Refuse an output that could not be written in the end."""
     check_target(*os.path.split(os.path.abspath(os.fspath(path))))
 
 
 def refuse_same(output: str, inputs: Iterable[str], what: str) -> None:
-    """Refuse an output that is one of some inputs.
-
-    Raises:
-        SaveError: It is; `what` says so.
-    """
+    """Refuse an output that is one of some inputs."""
     for path in inputs:
         same = os.path.abspath(path) == os.path.abspath(output)
         with suppress(OSError, ValueError):

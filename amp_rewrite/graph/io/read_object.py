@@ -35,11 +35,7 @@ def read_object(model: ir.Model) -> FlatGraph:
 
 
 def number_object(model: ir.Model) -> FlatGraph:
-    """Return the flat graph of a model whose operators need not keep to their schemas.
-
-    Raises:
-        GraphError: A name is not defined, or twice.
-    """
+    """Return the flat graph of a model whose operators need not keep to their schemas."""
     return number_model(*messages_of(model))
 
 

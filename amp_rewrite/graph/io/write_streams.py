@@ -55,10 +55,6 @@ def write_streams(
 
     Observers are called with the bytes of each segment, in order and in the caller's thread. A file
     that `is_read_next` is best kept in memory.
-
-    Raises:
-        LoadError: A source cannot be read.
-        OSError: The file cannot be written, for example because the disk is full.
     """
     segments = _segments(streams)
     with closing(in_order(partial(_write_segment, file, is_read_next), segments)) as written:

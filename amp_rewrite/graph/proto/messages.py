@@ -48,11 +48,7 @@ def varint(number: int) -> bytes:
 
 
 def check_element(number: int, where: str) -> None:
-    """Refuse a number that is not an element type.
-
-    Raises:
-        GraphError: ONNX has no such type.
-    """
+    """Refuse a number that is not an element type."""
     if number not in elements.NUMBERS:
         raise GraphError(
             "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
@@ -60,11 +56,7 @@ def check_element(number: int, where: str) -> None:
 
 
 def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None:
-    """Return the type string of a TypeProto, or None for what has none: maps, opaque types.
-
-    Raises:
-        GraphError: The element type is unknown, or the type is nested too deep.
-    """
+    """Return the type string of a TypeProto, or None for what has none: maps, opaque types."""
     if depth > _MAX_DEPTH:
         raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
     kind = proto.WhichOneof("value")

@@ -373,12 +373,7 @@ def _read_function(model: FlatGraph, proto: onnx.FunctionProto) -> _Function:
 
 
 def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
-    """Refuse functions that share a name, that call themselves, or that call others too deep.
-
-    Raises:
-        GraphError: Two functions have one name, calling one would never end, or its calls are
-            nested too deep.
-    """
+    """Refuse functions that share a name, that call themselves, or that call others too deep."""
     calls: dict[Operator, list[Operator]] = {}
     for key, graph in functions:
         if key in calls:

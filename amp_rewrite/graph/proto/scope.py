@@ -40,11 +40,7 @@ class Scope:
     current: int = 0
 
     def resolve(self, name: str) -> int:
-        """Return the innermost value called `name` that is not of this graph; ABSENT for "".
-
-        Raises:
-            GraphError: No enclosing graph has defined it yet.
-        """
+        """Return the innermost value called `name` that is not of this graph; ABSENT for ""."""
         if not name:
             return ABSENT
         scope = self.outer
@@ -63,11 +59,7 @@ class Scope:
             scope = scope.outer
 
     def define(self, name: str, value: int) -> None:
-        """Add a value, if it has a name.
-
-        Raises:
-            GraphError: The name is not a text, taken, or was used for an outer value before.
-        """
+        """Add a value, if it has a name."""
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
         if not name:

@@ -185,11 +185,7 @@ def _expect(number: int, expected: int, unit: str, where: str) -> None:
 
 
 def check_sparse(proto: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> None:
-    """Check a sparse tensor.
-
-    Raises:
-        GraphError: Values, indices and dimensions do not agree.
-    """
+    """Check a sparse tensor."""
     values = check_tensor(proto.values, files, where)
     indices = check_tensor(proto.indices, files, where)
     size = _size(proto.dims, where)

@@ -126,10 +126,10 @@ class CastPlan:
     casts: tuple[PlannedCast, ...] = ()
     weights: tuple[PlannedWeight, ...] = ()
     vertices: tuple[int, ...] = ()
-    fills: Mapping[int, float] = field(default_factory=dict[int, float])
+    fills: Mapping[int, float] = field(default_factory=dict)
     retyped: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    inner: Mapping[int, str] = field(default_factory=dict[int, str])
+    inner: Mapping[int, str] = field(default_factory=dict)
     ranks: tuple[PlannedRank, ...] = ()
     stashes: tuple[int, ...] = ()
 

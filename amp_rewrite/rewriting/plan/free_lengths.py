@@ -15,11 +15,7 @@ FreeLengths = Mapping[str, int]
 
 
 def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
-    """Return the lengths that an option holds.
-
-    Raises:
-        OptionError: One is not a length.
-    """
+    """Return the lengths that an option holds."""
     if isinstance(entries, Mapping):
         pairs = list(entries.items())
     else:
@@ -37,11 +33,7 @@ def _parsed(text: str) -> tuple[str, int]:
 
 
 def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
-    """Reject lengths of what no input of the model has.
-
-    Raises:
-        OptionError: No input has a free dimension of a name.
-    """
+    """Reject lengths of what no input of the model has."""
     free = model.free_dimensions
     for name in lengths:
         if name not in free:

@@ -87,11 +87,7 @@ def _range(name: str, ends: Any) -> Range:
 
 
 def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
-    """Reject ranges of what is not an input of the model.
-
-    Raises:
-        OptionError: No input has the name; the nearest ones are named.
-    """
+    """Reject ranges of what is not an input of the model."""
     names = [model.value_names[value] for value in model.main.inputs]
     for name in ranges:
         if name not in names:

@@ -53,9 +53,7 @@ class _Paintings:
 
     asked: tuple[RewriteOptions, OpLists]
     context: PaintContext
-    painted: list[tuple[Findings, PaintResult]] = field(
-        default_factory=list[tuple[Findings, PaintResult]]
-    )
+    painted: list[tuple[Findings, PaintResult]] = field(default_factory=list)
 
 
 def paint_context(

@@ -39,7 +39,7 @@ class Measured:
     """
 
     largest: Magnitudes
-    sums: Magnitudes = field(default_factory=dict[str, float])
+    sums: Magnitudes = field(default_factory=dict)
 
     @property
     def peak(self) -> float:

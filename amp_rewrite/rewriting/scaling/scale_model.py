@@ -154,9 +154,9 @@ class _Choice:
     low: DType
     preserved: list[int]
     adds_nodes: bool
-    limits: Mapping[int, float] = field(default_factory=dict[int, float])
-    read_limits: Mapping[int, float] = field(default_factory=dict[int, float])
-    largest: Mapping[int, float] = field(default_factory=dict[int, float])
+    limits: Mapping[int, float] = field(default_factory=dict)
+    read_limits: Mapping[int, float] = field(default_factory=dict)
+    largest: Mapping[int, float] = field(default_factory=dict)
     kept: frozenset[int] = frozenset()
     roof: Roof | None = None
 
