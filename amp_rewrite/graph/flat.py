@@ -93,7 +93,7 @@ class Body:
 
     Attributes:
         owner: The node that holds it; ABSENT for the main graph.
-        name: The attribute that holds it, "body", or "bodies[0]" for one of several.
+        name: The attribute that holds it.
         initializers: Its initializers; one that is an input, too, is in both lists.
         nodes: Its own nodes, without those inside them.
         end: The number of the first node behind it and all that is inside.

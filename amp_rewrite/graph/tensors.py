@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -82,23 +81,6 @@ class ConvertedTensor(ir.LazyTensor):
             result[start:end] = block
         return result.reshape(self.shape.numpy())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return the converted tensor for numpy."""
-        return self.numpy().astype(dtype) if dtype is not None else self.numpy()
-
-    def tobytes(self) -> bytes:
-        """Return the converted bytes, little endian."""
-        return b"".join(bytes(chunk) for chunk in byte_chunks(self))
-
-    def tofile(self, file: IO[bytes]) -> None:
-        """Write the converted bytes chunk by chunk."""
-        for chunk in byte_chunks(self):
-            file.write(chunk)
-
-    def __repr__(self) -> str:
-        """Name the conversion."""
-        return f"ConvertedTensor({self.name!r}, {self.source.dtype} -> {self.target.name})"
-
 
 def elements(tensor: ir.TensorProtocol) -> Stream:
     """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor.
@@ -129,11 +111,6 @@ def stored(tensor: ir.TensorProtocol) -> Stream:
         else lambda: np.frombuffer(tensor.tobytes(), np.uint8)
     )
     return Stream(tensor.nbytes, np.dtype(np.uint8), origin, name=tensor.name or "")
-
-
-def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
-    """Yield the bytes that ONNX stores for a tensor (raw_data, external data), in order."""
-    return (block.view(np.uint8).data for block in stored(tensor).blocks())
 
 
 def _whole_bytes(dtype: ir.DataType) -> bool:
@@ -201,24 +178,13 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
         if tensor is not None and not isinstance(tensor, SparseTensor):
             yield tensor
     for node in graph:
-        attributes = node.attributes.data
-        for attribute in attributes.values():
-            yield from _attribute_tensors(attribute)
-
-
-def _attribute_tensors(attribute: ir.Attr) -> Iterator[ir.TensorProtocol]:
-    kinds = ir.AttributeType
-    if attribute.value is None:
-        return
-    if attribute.type is kinds.TENSOR:
-        yield attribute.value
-    elif attribute.type is kinds.TENSORS:
-        yield from attribute.value
-    elif attribute.type is kinds.GRAPH:
-        yield from _tensors(attribute.value)
-    elif attribute.type is kinds.GRAPHS:
-        for graph in attribute.value:
-            yield from _tensors(graph)
+        for attribute in node.attributes.data.values():
+            if attribute.value is None:
+                continue
+            if attribute.type is ir.AttributeType.TENSOR:
+                yield attribute.value
+            elif attribute.type is ir.AttributeType.GRAPH:
+                yield from _tensors(attribute.value)
 
 
 def source_file(tensor: ir.TensorProtocol) -> str | None:

@@ -42,12 +42,8 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     A reference to an attribute of the function around the node holds none.
     """
     for attribute in node.attributes.data.values():
-        if attribute.value is None:
-            continue
-        if attribute.type == AttributeProto.GRAPH:
+        if attribute.type == AttributeProto.GRAPH and attribute.value is not None:
             yield attribute.value
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.value
 
 
 def graphs_in(graph: ir.Graph) -> Iterator[ir.Graph]:

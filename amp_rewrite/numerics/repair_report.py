@@ -12,7 +12,6 @@ from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
-from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.model_files import Progress as Writing
@@ -115,7 +114,7 @@ class Repair(Shown):
     @property
     def casts(self) -> int:
         """How many Casts were added."""
-        planned = sum(1 for cast in self.raised.plan.casts if cast.existing == ABSENT)
+        planned = len(self.raised.plan.casts)
         return planned + self.raised.mended.casts
 
     @cached_property

@@ -266,7 +266,7 @@ def with_float32_ends(flat: FlatGraph) -> tuple[FlatGraph, int]:
         return flat, 0
     plan = plan_casts(context, raised(context, ()))
     rewritten = rewritten_flat(flat, context.type_graph, plan, (), {}).flat
-    return rewritten, sum(1 for cast in plan.casts if cast.existing == ABSENT)
+    return rewritten, len(plan.casts)
 
 
 def single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:

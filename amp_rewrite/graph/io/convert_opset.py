@@ -147,4 +147,3 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in sorted(node.attribute, key=lambda a: a.name):
         if attribute.HasField("g"):
             yield attribute.g
-        yield from attribute.graphs

@@ -22,9 +22,6 @@ from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
-QUANTIZATION = "quant_parameter_tensor_names"
-"""The key of Value.meta under which onnx_ir keeps quantization annotations."""
-
 
 class Objects(NamedTuple):
     """A model of onnx_ir, and by number the nodes and values of its flat graph."""
@@ -98,7 +95,7 @@ class _Builder:
         initializers = [self._initializer(value) for value in body.initializers]
         nodes = [self._node(node) for node in body.nodes]
         self._declare(body.outputs)
-        graph = ir.Graph(
+        return ir.Graph(
             [self.values[v] for v in body.inputs],
             [self.values[v] for v in body.outputs],
             nodes=nodes,
@@ -107,8 +104,6 @@ class _Builder:
             name=_optional(proto, "name"),
             metadata_props=props(proto.metadata_props) or None,
         )
-        self._annotate(number, proto)
-        return graph
 
     def function(self, proto: Any) -> ir.Function:
         """Build a function."""
@@ -180,18 +175,6 @@ class _Builder:
                 for info in self._flat.messages_of(number):
                     read_info(info, self.values[number])
 
-    def _annotate(self, number: int, proto: Any) -> None:
-        """Note quantization annotations at the values."""
-        if not proto.quantization_annotation:
-            return
-        flat = self._flat
-        named = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
-        for annotation in proto.quantization_annotation:
-            value = named.get(annotation.tensor_name)
-            if value is not None:
-                quantization = props(annotation.quant_parameter_tensor_names)
-                self.values[value].meta[QUANTIZATION] = quantization
-
 
 _Kind = ir.AttributeType
 _PLAIN = {kind: (_Kind(kind), field) for kind, field in PLAIN.items()}
@@ -199,13 +182,9 @@ _VALUES: dict[_Kind, Callable[[Any, ExternalFiles, Iterator[ir.Graph]], Any]] = 
     _Kind.STRING: lambda p, *_: string(p.s),
     _Kind.STRINGS: lambda p, *_: [string(entry) for entry in p.strings],
     _Kind.TENSOR: lambda p, files, _: _tensor(p.t, files),
-    _Kind.TENSORS: lambda p, files, _: [_tensor(entry, files) for entry in p.tensors],
     _Kind.GRAPH: lambda _, __, graphs: next(graphs),
-    _Kind.GRAPHS: lambda p, _, graphs: [next(graphs) for _ in p.graphs],
     _Kind.SPARSE_TENSOR: lambda p, *_: p.sparse_tensor,
-    _Kind.SPARSE_TENSORS: lambda p, *_: list(p.sparse_tensors),
     _Kind.TYPE_PROTO: lambda p, *_: ir.TypeAndShape(*read_type(p.tp)),
-    _Kind.TYPE_PROTOS: lambda p, *_: [ir.TypeAndShape(*read_type(t)) for t in p.type_protos],
 }
 
 

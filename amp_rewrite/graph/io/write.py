@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 import onnx.helper
 import onnx_ir as ir
 
+from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import QUANTIZATION, message_of
+from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.io.typeproto import write_info, write_type
 from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY
 from amp_rewrite.graph.tensors import SparseTensor
@@ -20,12 +21,9 @@ _FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
 _LISTS: dict[ir.AttributeType, str] = {
     _KINDS.INTS: "ints",
     _KINDS.FLOATS: "floats",
-    _KINDS.SPARSE_TENSORS: "sparse_tensors",
 }
 _INLINE_BYTES = 1 << 16
 """Larger initializers are left out of the message."""
-
-_DEVICES_SINCE = 11  # the IR version that introduced device configurations
 
 
 class ModelWriter:
@@ -55,11 +53,6 @@ class ModelWriter:
         if source is not None:
             proto.training_info.extend(source.training_info)
             proto.configuration.extend(source.configuration)
-        elif model.ir_version >= _DEVICES_SINCE:
-            proto.configuration.extend(
-                ir.serde.serialize_model_configuration(entry)
-                for entry in model.device_configurations
-            )
         for function in model.functions.values():
             self._function(proto.functions.add(), function)
         return proto
@@ -83,7 +76,6 @@ class ModelWriter:
         for value in graph.initializers.values():
             self._initializer(proto, value, deferred)
         self._nodes(proto, graph)
-        _write_annotations(proto, graph)
 
     def node(self, node: ir.Node) -> onnx.NodeProto:
         """Return the message of a node; a name that it was given when it was read is left out."""
@@ -102,11 +94,6 @@ class ModelWriter:
         _write_props(proto.metadata_props, node.metadata_props)
         for attribute in node.attributes.values():
             self._attribute(proto.attribute.add(), attribute)
-        if node.device_configurations and self.model.ir_version >= _DEVICES_SINCE:
-            proto.device_configurations.extend(
-                ir.serde.serialize_node_device_configuration(entry)
-                for entry in node.device_configurations
-            )
         return proto
 
     def _attribute(self, proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
@@ -129,19 +116,45 @@ class ModelWriter:
             proto.s = _to_bytes(value)
         elif kind is _KINDS.STRINGS:
             proto.strings.extend(_to_bytes(entry) for entry in value)
-        elif kind in _MESSAGES:
-            field, several, fill = _MESSAGES[kind]
-            target = getattr(proto, field)
-            for entry in value if several else (value,):
-                fill(self, target.add() if several else target, entry)
+        elif kind is _KINDS.TENSOR:
+            self.tensor(proto.t, value)
+        elif kind is _KINDS.GRAPH:
+            self.graph(proto.g, value)
+        elif kind is _KINDS.SPARSE_TENSOR:
+            proto.sparse_tensor.CopyFrom(value)
+        elif kind is _KINDS.TYPE_PROTO and value.type is not None:
+            write_type(proto.tp, value.type, value.shape)
         else:
-            raise TypeError(f"attribute {proto.name!r} has no type that ONNX knows: {kind}")
+            raise GraphError(
+                f"attribute {proto.name!r} is of a type that no operator has", found=kind.name
+            )
 
     def tensor(
         self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
     ) -> None:
-        """Fill a TensorProto; `data=False` leaves raw_data to the caller."""
-        _fill_tensor(proto, tensor, self.places.get(id(tensor)), data=data)
+        """Fill an empty TensorProto; without `data`, raw_data is left to the caller.
+
+        An external tensor without a new place keeps the one it has.
+        """
+        place = self.places.get(id(tensor))
+        if place is None and isinstance(tensor, ir.ExternalTensor):
+            place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
+        if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
+            proto.CopyFrom(tensor.raw)
+            return
+        if tensor.name:
+            proto.name = tensor.name
+        if tensor.doc_string:
+            proto.doc_string = tensor.doc_string
+        proto.data_type = tensor.dtype.value
+        proto.dims.extend(tensor.shape.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+        _write_props(proto.metadata_props, tensor.metadata_props)
+        if place is not None:
+            refer(proto, place)
+        elif tensor.dtype is ir.DataType.STRING:
+            proto.string_data.extend(_to_bytes(entry) for entry in tensor.numpy().reshape(-1))
+        elif data:
+            proto.raw_data = tensor.tobytes()
 
     def _initializer(
         self, proto: onnx.GraphProto, value: ir.Value, deferred: list[ir.Value] | None
@@ -191,67 +204,10 @@ class ModelWriter:
         proto.node.extend(nodes)
 
 
-def _write_annotations(proto: onnx.GraphProto, graph: ir.Graph) -> None:
-    values = dict.fromkeys([*graph.inputs, *graph.initializers.values()])
-    values.update((value, None) for node in graph for value in node.outputs)
-    for value in values:
-        names = value.meta.get(QUANTIZATION)
-        if names:
-            entry = proto.quantization_annotation.add(tensor_name=value.name or "")
-            for key, name in names.items():
-                entry.quant_parameter_tensor_names.add(key=key, value=name)
-
-
 def _worth_declaring(value: ir.Value) -> bool:
     return bool(value.name) and (
         value.type is not None or bool(value.doc_string) or bool(value.metadata_props)
     )
-
-
-_Fill = Callable[[ModelWriter, Any, Any], None]
-_MESSAGES: dict[ir.AttributeType, tuple[str, bool, _Fill]] = {
-    _KINDS.TENSOR: ("t", False, ModelWriter.tensor),
-    _KINDS.TENSORS: ("tensors", True, ModelWriter.tensor),
-    _KINDS.GRAPH: ("g", False, ModelWriter.graph),
-    _KINDS.GRAPHS: ("graphs", True, ModelWriter.graph),
-    _KINDS.SPARSE_TENSOR: ("sparse_tensor", False, lambda _, proto, value: proto.CopyFrom(value)),
-    _KINDS.TYPE_PROTO: ("tp", False, lambda _, proto, value: _write_type_and_shape(proto, value)),
-    _KINDS.TYPE_PROTOS: (
-        "type_protos",
-        True,
-        lambda _, proto, value: _write_type_and_shape(proto, value),
-    ),
-}
-"""Attribute type -> its field, whether that is a list, and what fills one message of it."""
-
-
-def _fill_tensor(
-    proto: onnx.TensorProto, tensor: ir.TensorProtocol, place: Place | None, *, data: bool
-) -> None:
-    """Fill a TensorProto.
-
-    The message is empty. An external tensor without a new place keeps the one it has; without
-    `data`, raw_data is left to the caller.
-    """
-    if place is None and isinstance(tensor, ir.ExternalTensor):
-        place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
-    if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
-        proto.CopyFrom(tensor.raw)
-        return
-    if tensor.name:
-        proto.name = tensor.name
-    if tensor.doc_string:
-        proto.doc_string = tensor.doc_string
-    proto.data_type = tensor.dtype.value
-    proto.dims.extend(tensor.shape.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-    for key, entry in tensor.metadata_props.items():
-        proto.metadata_props.add(key=key, value=entry)
-    if place is not None:
-        refer(proto, place)
-    elif tensor.dtype is ir.DataType.STRING:
-        proto.string_data.extend(_to_bytes(entry) for entry in tensor.numpy().reshape(-1))
-    elif data:
-        proto.raw_data = tensor.tobytes()
 
 
 def _write_doc(proto: Any, doc: str | None) -> None:
@@ -267,12 +223,6 @@ def _write_props(entries: Any, current: Mapping[str, str]) -> None:
 def _write_opsets(entries: Any, current: Mapping[str, int]) -> None:
     for domain, version in current.items():
         entries.add(domain=domain, version=version)
-
-
-def _write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None:
-    """Fill the type of a type attribute."""
-    if value.type is not None:
-        write_type(proto, value.type, value.shape)  # pyright: ignore[reportArgumentType]
 
 
 def _to_bytes(value: str | bytes) -> bytes:

@@ -126,7 +126,7 @@ def _tidy(type_: onnx.TypeProto, dims: Iterable[onnx.TensorShapeProto.Dimension]
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the graphs among the attributes of a node."""
-    return [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+    return [a.g for a in node.attribute if a.HasField("g")]
 
 
 def _leaf(proto: onnx.TypeProto) -> Any:

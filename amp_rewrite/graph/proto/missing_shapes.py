@@ -130,7 +130,7 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:
     """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    tensors = (tensor for a in node.attribute for tensor in (a.t, *a.tensors))
+    tensors = (a.t for a in node.attribute)
     return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
 
 

@@ -6,9 +6,9 @@ dimensions say; external data must lie in the model's folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 from onnx import AttributeProto
@@ -34,7 +34,7 @@ from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
-from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
+from amp_rewrite.graph.proto.stored import check_sparse, check_tensor
 from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
@@ -329,28 +329,22 @@ class _Reader:
         where = f"{scope.place()}, attribute {proto.name!r}"
         if proto.type == AttributeProto.GRAPH:
             self._graph(proto.g, scope, where, Body(node, proto.name))
-        elif proto.type == AttributeProto.GRAPHS:
-            for index, graph in enumerate(proto.graphs):
-                self._graph(graph, scope, where, Body(node, f"{proto.name}[{index}]"))
-        elif proto.type in _CHECKS:
-            for message in _CHECKS[proto.type][0](proto):
-                content = _CHECKS[proto.type][1](message, self._flat.files, where)
-                if isinstance(content, StoredTensor) and content.location is not None:
-                    self._flat.external_attributes = True
+        elif proto.type == AttributeProto.TENSOR:
+            if check_tensor(proto.t, self._flat.files, where).location is not None:
+                self._flat.external_attributes = True
+        elif proto.type == AttributeProto.SPARSE_TENSOR:
+            check_sparse(proto.sparse_tensor, self._flat.files, where)
+        elif proto.type == AttributeProto.TYPE_PROTO:
+            type_string(proto.tp, where)
+        elif proto.type in _UNUSED:
+            raise GraphError("the attribute is of a type that no operator has", where=where)
 
 
-_CHECKS: Mapping[int, tuple[Callable[[Any], Iterable[Any]], Callable[..., object]]] = {
-    AttributeProto.TENSOR: (lambda p: (p.t,), check_tensor),
-    AttributeProto.TENSORS: (lambda p: p.tensors, check_tensor),
-    AttributeProto.SPARSE_TENSOR: (lambda p: (p.sparse_tensor,), check_sparse),
-    AttributeProto.SPARSE_TENSORS: (lambda p: p.sparse_tensors, check_sparse),
-    AttributeProto.TYPE_PROTO: (lambda p: (p.tp,), lambda m, _, where: type_string(m, where)),
-    AttributeProto.TYPE_PROTOS: (
-        lambda p: p.type_protos,
-        lambda m, _, where: type_string(m, where),
-    ),
-}
-"""Type of an attribute -> the messages in it, and what checks one."""
+_UNUSED = (
+    *(AttributeProto.GRAPHS, AttributeProto.TENSORS),
+    *(AttributeProto.SPARSE_TENSORS, AttributeProto.TYPE_PROTOS),
+)
+"""Types of attributes that no operator of ONNX or ONNX Runtime has."""
 
 
 class _Function(NamedTuple):

@@ -9,7 +9,7 @@ from onnx import FunctionProto, TensorAnnotation, TypeProto, ValueInfoProto
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.messages import declare, props, type_string
+from amp_rewrite.graph.proto.messages import declare, type_string
 from amp_rewrite.rewriting.apply.rewiring import Added, Read, Rewiring
 
 
@@ -48,7 +48,7 @@ class Declarations:
                     yield self._new_info(read, typed=True)
             elif read in ends:
                 yield from self._repeated(read, is_end=True)
-            elif self._wiring.is_renamed(read):
+            elif read in self._wiring.renamed:
                 if self._is_typed(read):
                     yield self._info(read, notes=False)
             elif read in flat.declared:
@@ -60,25 +60,17 @@ class Declarations:
         if entry is not None and entry.info is not None and not (is_end and self._changed(value)):
             yield self._declared(value, "info")
 
-    def annotations(self, number: int, made: Sequence[Read]) -> Iterator[TensorAnnotation]:
-        """Yield quantization annotations: of nothing in the graph, then in order of values."""
-        flat, body, source = self._flat, self._flat.bodies[number], self._flat.graphs[number]
-        if isinstance(source, FunctionProto) or not source.quantization_annotation:
+    def annotations(self, number: int) -> Iterator[TensorAnnotation]:
+        """Yield quantization annotations, of what has another name now under that."""
+        source = self._flat.graphs[number]
+        if isinstance(source, FunctionProto):
             return
-        numbers = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
-        metadata: dict[Read, dict[str, str]] = {}
+        renamed = {self._flat.value_names[v]: name for v, name in self._wiring.renamed.items()}
         for entry in source.quantization_annotation:
-            value = numbers.get(entry.tensor_name)
-            if value is None:
-                yield entry
-            else:
-                metadata[value] = props(entry.quant_parameter_tensor_names)
-        for value in dict.fromkeys((*body.inputs, *body.initializers, *made)):
-            if metadata.get(value):
-                annotation = TensorAnnotation(tensor_name=self._wiring.name(value))
-                for key, name in metadata[value].items():
-                    annotation.quant_parameter_tensor_names.add(key=key, value=name)
-                yield annotation
+            annotation = TensorAnnotation()
+            annotation.CopyFrom(entry)
+            annotation.tensor_name = renamed.get(entry.tensor_name, entry.tensor_name)
+            yield annotation
 
     def _type(self, value: int) -> TypeProto | None:
         """Return the type that the file gives a value, or None."""
@@ -110,10 +102,7 @@ class Declarations:
         value = self._flat.bodies[body].outputs[index]
         read = self._wiring.outputs.get((body, index), value)
         if isinstance(read, int):
-            if read == value or self._is_typed(read):
-                return self._declared(read, "output")
-            moved = Added(self._wiring.name(read), read, self._target(read))
-            return self._new_info(moved, typed=True)
+            return self._declared(read, "output")
         if read.gave == ABSENT:
             return self._new_info(read, typed=self._is_typed(read.like))
         entry = self._flat.declared.get(read.gave)
@@ -125,10 +114,6 @@ class Declarations:
         if info.type.denotation:  # it belonged to the type
             info.type.ClearField("denotation")
         return info
-
-    def _target(self, value: int) -> DType:
-        """Return the type that a Cast of the model, which is moved, gives."""
-        return next(c.to for c in self._plan.casts if c.existing == self._flat.producer[value])
 
     def _info(
         self, value: int, *, dtype: DType | None = None, name: str = "", notes: bool = True

@@ -71,6 +71,7 @@ class Rewiring:
         wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
         redirected: Position in `flat.inputs` -> what is read there in the place of what was.
         outputs: (graph, index) -> what an output of a graph is instead.
+        renamed: Value that has given its name to what is a graph output instead -> its name.
     """
 
     def __init__(self, flat: FlatGraph, plan: CastPlan, removed: Iterable[int]) -> None:
@@ -86,13 +87,12 @@ class Rewiring:
         self.outputs: dict[tuple[int, int], Read] = {}
         self.redirected: dict[int, Read] = {}
         self._instead: dict[int, Read] = {}
-        self._renamed: dict[int, str] = {}
+        self.renamed: dict[int, str] = {}
         self._ends = Counter(value for body in flat.bodies for value in body.outputs)
         self._behind: dict[Item, list[Item]] = {}
         self._ahead: dict[int, list[Item]] = {}
         self._first: dict[int, Item] = {}
         self._last_at_start: dict[int, Item] = {}
-        self._instead_of_moved: dict[int, list[Item]] = {}
         for weight in plan.weights:
             if weight.keep_float32:
                 self._copy(weight)
@@ -116,19 +116,14 @@ class Rewiring:
         self._redirect(weight.uses, value, self.added[weight.name])
 
     def _cast(self, cast: PlannedCast) -> None:
-        if cast.existing != ABSENT:
-            self._instead_of_moved[cast.existing] = self._behind.pop(cast.existing, [])
-            self._insert(cast.existing, cast.value)
-            self._redirect(cast.uses, cast.value, self.flat.outputs_of(cast.existing)[0])
-        else:
-            clamp = self._clamp(cast) if cast.limit else []
-            read = self.added[clamp[-1]] if clamp else cast.value
-            node = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
-            chain = [*clamp, cast.name]
-            self._insert(chain[0], cast.value)
-            for before, item in pairwise(chain):
-                self._behind.setdefault(before, []).append(item)
-            self._redirect(cast.uses, cast.value, node)
+        clamp = self._clamp(cast) if cast.limit else []
+        read = self.added[clamp[-1]] if clamp else cast.value
+        node = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
+        chain = [*clamp, cast.name]
+        self._insert(chain[0], cast.value)
+        for before, item in pairwise(chain):
+            self._behind.setdefault(before, []).append(item)
+        self._redirect(cast.uses, cast.value, node)
 
     def _add(
         self,
@@ -215,14 +210,14 @@ class Rewiring:
         self._ends[old] -= 1
         is_made = flat.producer[old] != ABSENT and not self._ends[old]
         if body == MAIN and is_made and isinstance(new, Added):
-            self._renamed[old] = self.plan.inner[old]
+            self.renamed[old] = self.plan.inner[old]
             new.name, new.gave = flat.value_names[old], old
 
     def touched(self) -> set[int]:
         """Return the nodes whose edges change, or whose constant does."""
         flat = self.flat
         nodes = {flat.reader(slot) for slot in self.redirected}
-        for value in (*self._renamed, *self._instead):
+        for value in (*self.renamed, *self._instead):
             nodes |= {*flat.readers(value), flat.producer[value]}
         return nodes | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
 
@@ -244,18 +239,14 @@ class Rewiring:
         """Return the name of a value now."""
         if isinstance(read, Added):
             return read.name
-        return self._renamed.get(read) or self.flat.value_names[read]
-
-    def is_renamed(self, value: int) -> bool:
-        """Tell whether a value has given its name to what is a graph output instead."""
-        return value in self._renamed
+        return self.renamed.get(read) or self.flat.value_names[read]
 
     def in_order(self, body: int) -> Iterator[Item]:
         """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
         waiting = [self._first[body]] if body in self._first else []
         for node in self.flat.bodies[body].nodes:
             waiting += self._ahead.get(node, ())
-            waiting += self._instead_of_moved.get(node, [node])
+            waiting.append(node)
         waiting.reverse()
         while waiting:
             item = waiting.pop()

@@ -135,12 +135,8 @@ class RewrittenGraph:
         """Write the graphs inside a node anew."""
         numbers = iter(self._flat.bodies_in(node))
         for attribute in message.attribute:
-            if attribute.ref_attr_name:
-                continue
-            if attribute.type == AttributeProto.GRAPH:
+            if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
                 attribute.g.CopyFrom(self.body(next(numbers), weights))
-            for graph in attribute.graphs:
-                graph.CopyFrom(self.body(next(numbers), weights))
 
     def body(self, number: int, weights: Sequence[Sequence[Weight]]) -> GraphProto:
         """Return the message of a graph; `weights` are the dense initializers by graph."""
@@ -164,7 +160,7 @@ class RewrittenGraph:
         graph.sparse_initializer.extend(sparse)
         graph.value_info.extend(self._declarations.infos(number, made))
         graph.value_info.extend(flat.unused.get(number, ()))
-        graph.quantization_annotation.extend(self._declarations.annotations(number, made))
+        graph.quantization_annotation.extend(self._declarations.annotations(number))
         return graph
 
 

@@ -69,7 +69,6 @@ class PlannedCast(NamedTuple):
 
     Attributes:
         name: The name of the Cast and of its output.
-        existing: A Cast of the model that already does it, or ABSENT.
         limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
         clamp_names: The names of the Clip and of the two numbers that it reads.
     """
@@ -78,7 +77,6 @@ class PlannedCast(NamedTuple):
     to: DType
     uses: tuple[Use, ...]
     name: str
-    existing: int = ABSENT
     limit: float = 0.0
     clamp_names: tuple[str, ...] = ()
 
@@ -195,9 +193,8 @@ class _Planner:
             name = names.cast(flat.value_names[value], to)
             if tensor is None:
                 limit = self.masks.limit(value, [u.vertex for u in uses]) if to is low else 0.0
-                existing = ABSENT if limit else self._existing_cast(value, to, uses)
                 clamp = names.clamp(flat.value_names[value]) if limit else ()
-                casts.append(PlannedCast(value, to, tuple(uses), name, existing, limit, clamp))
+                casts.append(PlannedCast(value, to, tuple(uses), name, limit, clamp))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
@@ -295,22 +292,6 @@ class _Planner:
         raises = context.low is FLOAT32 and context.scaled.any()
         is_short = raises and tensor is not None and tensor.size <= _SHORT
         return tensor if context.converts_weights or is_short else None
-
-    def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
-        """Return a Cast of the same value, in its own scope, that already gives the type.
-
-        A Cast that takes an output's place is always a new one: the model's own keeps its name.
-        """
-        flat = self.flat
-        if any(use.body == MAIN for use in uses):
-            return ABSENT
-        for node in flat.readers(value):
-            if flat.called(node)[:2] != ("", "Cast") or flat.body_of[node] != flat.home[value]:
-                continue
-            target = attribute_type(flat.attributes(node), "to")
-            if target == tensor_type(to.number) and not self.is_low[flat.outputs_of(node)[0]]:
-                return node
-        return ABSENT
 
     def _weight(
         self, value: int, tensor: StoredTensor, uses: list[Use], name: str

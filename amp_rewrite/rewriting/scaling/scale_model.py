@@ -127,7 +127,7 @@ def _with_savings(
 def _added_casts(rewrite: Rewrite) -> Counter[str]:
     """Return by value how many Casts of it are added."""
     names = rewrite[0].flat.value_names
-    return Counter(names[cast.value] for cast in rewrite[2].casts if cast.existing == ABSENT)
+    return Counter(names[cast.value] for cast in rewrite[2].casts)
 
 
 def _low_nodes(rewrite: Rewrite) -> set[str]:

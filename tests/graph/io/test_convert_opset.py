@@ -45,8 +45,6 @@ def test_what_the_converter_drops_stays() -> None:
     for described in (model.graph.node[0], branch.node[0], model.graph, branch):
         add_note(described, "key", described.name)
     model.graph.node[0].doc_string = "which"
-    annotation = model.graph.quantization_annotation.add(tensor_name="x")
-    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="x")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "unused"))
     model.graph.initializer[0].doc_string = "kept"
     result = raised(model)
@@ -55,7 +53,6 @@ def test_what_the_converter_drops_stays() -> None:
     notes = [x.metadata_props[0].value for x in (node, inner.node[-1], result.graph, inner)]
     assert notes == ["if", "inner", "g", "t"]
     assert (node.doc_string, result.graph.initializer[0].doc_string) == ("which", "kept")
-    assert result.graph.quantization_annotation == model.graph.quantization_annotation
     assert (result.graph.input, result.graph.output) == (model.graph.input, model.graph.output)
 
 

@@ -237,13 +237,13 @@ def test_a_subgraph_cannot_come_from_the_caller_of_a_function():
     assert "expected such references in functions only, and not for graphs" in str(refused(proto))
 
 
-def test_functions_that_call_themselves_through_a_list_of_graphs_are_refused():
+def test_an_attribute_that_is_a_list_of_graphs_is_refused():
     proto = model("y = own.f <k: float = 1.0> (x)", FUNCTION)
     node = helper.make_node("f", ["a"], ["again"], domain="own")
     body = helper.make_graph([node], "body", [], [onnx.ValueInfoProto(name="again")])
     holder = proto.functions[0].node.add(op_type="Holder", domain="own", output=["h"])
     holder.attribute.append(helper.make_attribute("graphs", [body]))
-    assert "a function calls itself" in str(refused(proto))
+    assert "the attribute is of a type that no operator has" in str(refused(proto))
 
 
 def test_a_node_with_metadata_that_the_package_never_writes_is_refused():

@@ -29,7 +29,7 @@ def entries(message, name) -> list:
         made = {output for node in message.node for output in node.output}
         made -= {info.name for info in message.output}
         found = [info for info in found if info.name in made]
-    if name in {"value_info", "quantization_annotation"}:
+    if name == "value_info":
         found.sort(key=lambda entry: entry.SerializeToString(deterministic=True))
     return found
 
@@ -112,10 +112,6 @@ def with_sparse_constant() -> onnx.ModelProto:
     proto.graph.node.append(
         helper.make_node("Constant", [], ["k"], sparse_value=sparse("", [0, 5]))
     )
-    many = proto.graph.node.add(op_type="Own", domain="own", output=["l"])
-    entry = many.attribute.add(name="all", type=onnx.AttributeProto.SPARSE_TENSORS)
-    entry.sparse_tensors.extend([sparse("p", [0, 1]), sparse("q", [1, 2])])
-    proto.opset_import.add(domain="own", version=1)
     return proto
 
 
@@ -136,7 +132,7 @@ def with_map_output() -> onnx.ModelProto:
 
 
 def with_every_note() -> onnx.ModelProto:
-    """Doc strings, metadata, annotations, device configurations, odd strings."""
+    """Doc strings, metadata, device configurations, odd strings."""
     proto = chain()
     proto.ir_version = 11
     graph, node = proto.graph, proto.graph.node[0]
@@ -149,9 +145,6 @@ def with_every_note() -> onnx.ModelProto:
         info.type.tensor_type.elem_type = TensorProto.FLOAT
     graph.value_info[0].type.tensor_type.shape.dim.add(dim_param="N", denotation="DATA_BATCH")
     graph.value_info[0].type.tensor_type.shape.dim.add(dim_value=-1)
-    for name in ("h",):
-        annotation = graph.quantization_annotation.add(tensor_name=name)
-        annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="w")
     proto.configuration.add(name="c", num_devices=2, device=["a", "b"])
     own = graph.node.add(op_type="Own", domain="own", overload="v2", output=["p", "", "q", ""])
     own.attribute.add(name="bytes", type=onnx.AttributeProto.STRING, s=b"\xff\xfe")

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.added import is_added
-from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, GIVEN_NAME_KEY, STEP_KEY, TARGET_KEY
 from amp_rewrite.graph.tensors import SparseTensor
@@ -109,7 +108,7 @@ def _bytes(function: ir.Function) -> bytes:
 
 
 def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
-    """What onnx_ir has no place for survives: training_info, sparse initializers, annotations."""
+    """What onnx_ir has no place for survives: training_info, sparse initializers."""
     headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
     for part in ("training_info", "configuration"):
         before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
@@ -123,8 +122,6 @@ def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> Iterator[Viol
             new is not None and isinstance(new.const_value, SparseTensor)
         ):
             yield Violation("opaque-parts", place(*key), "is no longer sparse")
-        if new is not None and old.meta.get(QUANTIZATION) != new.meta.get(QUANTIZATION):
-            yield Violation("opaque-parts", place(*key), "lost its annotation")
 
 
 def check_nodes(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
