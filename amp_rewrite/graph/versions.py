@@ -12,6 +12,8 @@ from amp_rewrite.graph import schemas
 OLDEST_IR = 3
 _NEWEST = 2**31 - 1  # what onnx takes as a version of any domain
 FIRST_OPSET_WITH_WHERE = 9
+OPSET_OF_CASTS = 13
+"""The opset to import for a model that uses no operator of ai.onnx: Cast knows bfloat16 since."""
 OLDEST_REWRITABLE_OPSET = 7
 """Older models load and come back unchanged: their Cast and broadcasting are other operators."""
 

@@ -146,12 +146,12 @@ def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
     return makers
 
 
-def long_constant(node: onnx.NodeProto, most: int = MOST_NUMBERS) -> onnx.ValueInfoProto | None:
-    """Declare what a Constant makes that holds more than `most` elements; None of any other."""
+def long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
+    """Declare what a Constant of more than MOST_NUMBERS elements makes; None of any other."""
     if node.op_type != "Constant" or node.domain:
         return None
     held = next((a.t for a in node.attribute if a.HasField("t")), None)
-    if held is None or math.prod(held.dims) <= most:
+    if held is None or math.prod(held.dims) <= MOST_NUMBERS:
         return None
     return onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
 
