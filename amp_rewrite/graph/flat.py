@@ -202,7 +202,6 @@ class FlatGraph:
     graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(default_factory=list)
     declared: dict[int, Declared] = field(default_factory=dict)
     tensors: dict[int, StoredTensor] = field(default_factory=dict)
-    sparse: dict[int, onnx.SparseTensorProto] = field(default_factory=dict)
     unused: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
     given: set[int] = field(default_factory=set)
     external_attributes: bool = False
@@ -274,11 +273,11 @@ class FlatGraph:
         entry = self.declared.get(value)
         if entry is not None and entry.latest is not None:
             return shape_of(entry.latest)
-        held = self.tensors.get(value) or self.sparse.get(value)
+        held = self.tensors.get(value)
         return None if held is None else held.dims
 
     def initializer(self, value: int) -> StoredTensor | None:
-        """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
+        """Return the tensor of an initializer, None for any other value."""
         return self.tensors.get(value)
 
     def keep_names(self, names: Sequence[str]) -> None:
@@ -295,9 +294,6 @@ class FlatGraph:
         first, held = entry.input or entry.info, list[onnx.ValueInfoProto]()
         if entry.input is None and value in self.tensors:
             held = [make_tensor_value_info("", self.tensors[value].dtype, self.tensors[value].dims)]
-        elif entry.input is None and value in self.sparse:
-            sparse = self.sparse[value]
-            held = [make_tensor_value_info("", sparse.values.data_type, sparse.dims)]
         outputs = () if entry.output is None else (entry.output, *entry.again)
         return [*(() if first is None else (first,)), *held, *outputs]
 

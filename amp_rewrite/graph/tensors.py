@@ -139,33 +139,6 @@ def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     return None if value is None else value.const_value
 
 
-class SparseTensor(ir.LazyTensor):
-    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was."""
-
-    __slots__ = ("proto",)
-
-    def __init__(self, proto: onnx.SparseTensorProto) -> None:
-        """Refer to the message, which must have been checked."""
-        super().__init__(
-            lambda: ir.Tensor(_dense_array(proto)),
-            ir.DataType(proto.values.data_type),
-            ir.Shape(proto.dims, frozen=True),
-            name=proto.values.name,
-        )
-        self.proto = proto
-
-
-def _dense_array(proto: onnx.SparseTensorProto) -> np.ndarray:
-    values = ir.TensorProtoTensor(proto.values).numpy()
-    indices = ir.TensorProtoTensor(proto.indices).numpy()
-    dense = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
-
-
 def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Yield the dense tensors of a model, of initializers and attributes, in a fixed order."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
@@ -175,7 +148,7 @@ def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for value in graph.initializers.values():
         tensor = value.const_value
-        if tensor is not None and not isinstance(tensor, SparseTensor):
+        if tensor is not None:
             yield tensor
     for node in graph:
         for attribute in node.attributes.data.values():

@@ -2,7 +2,8 @@
 
 The data file is named after its content and complete before the model file is replaced; only then
 are data files of the previous model removed, and nobody else replaces the model in the meantime.
-Whenever the process is killed, the model file and the data file that it names belong together.
+Whenever the process is killed, the model file and the data file that it names belong together. A
+judge may look at a file that is complete under a temporary name; what it refuses is not written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
-from amp_rewrite.graph.io.judged_file import judge_file
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
@@ -188,6 +188,30 @@ def plain_data_names(taken: Collection[str]) -> Generator[None]:
         yield
     finally:
         _TAKEN.reset(before)
+
+
+Judge = Callable[[str], None]
+"""Is given the path of a complete file; raises an AmpError to refuse it."""
+
+_JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
+
+
+@contextmanager
+def judged_by(judge: Judge | None) -> Generator[None]:
+    """Have every model file that is saved in the block judged before it takes its place."""
+    before = _JUDGE.set(judge)
+    try:
+        yield
+    finally:
+        _JUDGE.reset(before)
+
+
+def judge_file(path: str) -> None:
+    """Have a complete file judged if somebody wants to; raises what the judge does."""
+    judge = _JUDGE.get()
+    if judge is not None:
+        with judged_by(None):  # what the judge saves is its own business
+            judge(path)
 
 
 def check_writable(path: Path) -> None:

@@ -20,7 +20,7 @@ from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY, MESSAGE_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
 from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
-from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
+from amp_rewrite.graph.tensors import ProtoTensor
 
 
 class Objects(NamedTuple):
@@ -155,12 +155,9 @@ class _Builder:
 
     def _initializer(self, number: int) -> ir.Value:
         flat, value = self._flat, self.values[number]
-        if number in flat.sparse:
-            tensor: ir.TensorProtocol = SparseTensor(flat.sparse[number])
-        else:
-            tensor = tensor_of(flat.tensors[number])
-            if isinstance(flat.tensors[number].location, Held):
-                tensor = copy.copy(tensor)  # saving may rename it
+        tensor = tensor_of(flat.tensors[number])
+        if isinstance(flat.tensors[number].location, Held):
+            tensor = copy.copy(tensor)  # saving may rename it
         value.const_value = tensor
         if not flat.is_input(number):
             self._declare((number,))

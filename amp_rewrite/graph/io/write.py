@@ -14,7 +14,6 @@ from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.io.typeproto import write_info, write_type
 from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY
-from amp_rewrite.graph.tensors import SparseTensor
 
 _KINDS = ir.AttributeType
 _FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
@@ -161,11 +160,6 @@ class ModelWriter:
     ) -> None:
         tensor = value.const_value
         if tensor is None:
-            return
-        if isinstance(tensor, SparseTensor):
-            sparse = proto.sparse_initializer.add()
-            sparse.CopyFrom(tensor.proto)
-            sparse.values.name = value.name or ""
             return
         if deferred is None or id(tensor) in self.places:
             entry = proto.initializer.add()

@@ -139,7 +139,6 @@ def names_needed(node: NodeProto) -> Iterable[str]:
 def _borrowed_names(graph: onnx.GraphProto) -> Mapping[str, None]:
     """Return the names that a graph inside a node reads and does not define itself."""
     own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
     read = dict.fromkeys(name for node in graph.node for name in names_needed(node))
     return {name: None for name in read if name not in own}

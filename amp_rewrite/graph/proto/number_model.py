@@ -34,7 +34,7 @@ from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
-from amp_rewrite.graph.proto.stored import check_sparse, check_tensor
+from amp_rewrite.graph.proto.stored import check_tensor
 from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
@@ -249,44 +249,35 @@ class _Reader:
         infos: Mapping[str, onnx.ValueInfoProto],
         number: int,
     ) -> list[int]:
+        """Return the values of initializers: new ones, or graph inputs with a default."""
+        if proto.sparse_initializer:
+            raise GraphError(
+                "sparse initializers are not supported",
+                where=scope.where,
+                found=", ".join(repr(s.values.name) for s in proto.sparse_initializer),
+                remedy="store them as dense ones",
+            )
         flat, number_of = self._flat, dict[str, int]()
         for entry in proto.initializer:
-            where = f"{scope.where}, initializer {entry.name!r}"
-            tensor = check_tensor(entry, flat.files, where)
-            value = self._initializer(entry.name, entry.data_type, scope, infos, number, number_of)
+            name = entry.name
+            if not name or name in number_of:
+                what = (
+                    "an initializer has no name" if not name else f"initializer {name!r} is twice"
+                )
+                raise GraphError(what, where=scope.where)
+            tensor = check_tensor(entry, flat.files, f"{scope.where}, initializer {name!r}")
+            type_, value = elements.tensor(entry.data_type), scope.values.get(name)
+            if value is None:
+                value = self._value(name, number, ABSENT)
+                scope.define(name, value)
+                if name in infos:
+                    self._record(value, infos[name])
+                flat.recorded[value] = type_
+            elif flat.recorded[value] is None:
+                flat.recorded[value] = type_
+            number_of[name] = value
             flat.tensors[value] = tensor
-        for sparse in proto.sparse_initializer:
-            name, element = sparse.values.name, sparse.values.data_type
-            check_sparse(sparse, flat.files, f"{scope.where}, sparse initializer {name!r}")
-            value = self._initializer(name, element, scope, infos, number, number_of)
-            flat.sparse[value] = sparse
         return list(number_of.values())
-
-    def _initializer(
-        self,
-        name: str,
-        element: int,
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-        number: int,
-        number_of: dict[str, int],
-    ) -> int:
-        """Return the value of an initializer; it is a new one, or a graph input with a default."""
-        if not name or name in number_of:
-            what = "an initializer has no name" if not name else f"initializer {name!r} is twice"
-            raise GraphError(what, where=scope.where)
-        value = scope.values.get(name)
-        type_ = elements.tensor(element)
-        if value is None:
-            value = self._value(name, number, ABSENT)
-            scope.define(name, value)
-            if name in infos:
-                self._record(value, infos[name])
-            self._flat.recorded[value] = type_
-        elif self._flat.recorded[value] is None:
-            self._flat.recorded[value] = type_
-        number_of[name] = value
-        return value
 
     def _note_unused(
         self, infos: Mapping[str, onnx.ValueInfoProto], scope: Scope, number: int
@@ -332,8 +323,6 @@ class _Reader:
         elif proto.type == AttributeProto.TENSOR:
             if check_tensor(proto.t, self._flat.files, where).location is not None:
                 self._flat.external_attributes = True
-        elif proto.type == AttributeProto.SPARSE_TENSOR:
-            check_sparse(proto.sparse_tensor, self._flat.files, where)
         elif proto.type == AttributeProto.TYPE_PROTO:
             type_string(proto.tp, where)
         elif proto.type in _UNUSED:

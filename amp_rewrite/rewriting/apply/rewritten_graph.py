@@ -178,15 +178,13 @@ class RewrittenGraph:
     def without_nodes(self, number: int, made: Sequence[Read]) -> GraphProto:
         """Return the message of a graph without its nodes and dense initializers."""
         flat, source = self._flat, self._flat.graphs[number]
-        body, graph = flat.bodies[number], GraphProto()
+        graph = GraphProto()
         if source.HasField("name"):
             graph.name = text(source.name)
         copy_text(graph, source, "doc_string")
         graph.metadata_props.extend(source.metadata_props)
         graph.input.extend(self._declarations.inputs(number))
         graph.output.extend(self._declarations.outputs(number))
-        sparse = [flat.sparse[v] for v in body.initializers if v in flat.sparse]
-        graph.sparse_initializer.extend(sparse)
         graph.value_info.extend(self._declarations.infos(number, made))
         graph.value_info.extend(flat.unused.get(number, ()))
         graph.quantization_annotation.extend(self._declarations.annotations(number))

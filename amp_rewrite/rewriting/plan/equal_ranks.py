@@ -14,10 +14,10 @@ What counts are the types after the rewrite: a file that came in 16 bits has the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -70,12 +70,16 @@ def equal_ranks(
         return ()
     if not flat.nodes_of("Transpose"):
         return ()
-    types = _TypesAfter(context.type_graph, context.low, allowed)
+
+    def after(vertex: int, value: int) -> int | None:
+        is_low = vertex != ABSENT and allowed[vertex]
+        return context.low.number if is_low else element(context.type_graph.types[value] or "")
+
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
     for node in flat.nodes_calling(wanted):
         if len(flat.inputs_of(node)) < _OPERANDS or not flat.outputs_of(node):
             continue  # the file is wrong, and nothing is said of it here
-        if not any(_is_reordered(types, node, index) for index in (0, 1)):
+        if not any(_is_reordered(context.type_graph, after, node, index) for index in (0, 1)):
             continue
         ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
         if None not in ranks and ranks[0] != ranks[1]:
@@ -98,45 +102,22 @@ def _planned(flat: FlatGraph, node: int, ranks: list[int], names: AddedNames) ->
     return PlannedRank(node, index, (*ahead, one), added, (one,), behind)
 
 
-@dataclass(frozen=True, slots=True)
-class _TypesAfter:
-    """The element types that values and ports have after a rewrite, as onnx numbers.
+def _is_reordered(
+    graph: TypeGraph, after: Callable[[int, int], int | None], node: int, index: int
+) -> bool:
+    """Tell whether the runtime finds a Cast between an operand and a Transpose of its batches.
 
-    Attributes:
-        low: The type that vertices get.
-        allowed: A mask of those that do.
+    `after` is the element type of a vertex and its value after the rewrite, as an onnx number.
     """
-
-    graph: TypeGraph
-    low: DType
-    allowed: Array
-
-    def made(self, value: int) -> int | None:
-        """Return the type of a value."""
-        return self._of(self.graph.source[value], value)
-
-    def read(self, slot: int) -> int | None:
-        """Return the type that a position in `flat.inputs` reads."""
-        return self._of(self.graph.reads[slot], self.graph.flat.inputs[slot])
-
-    def _of(self, vertex: int, value: int) -> int | None:
-        if vertex != ABSENT and self.allowed[vertex]:
-            return self.low.number
-        return element(self.graph.types[value] or "")
-
-
-def _is_reordered(types: _TypesAfter, node: int, index: int) -> bool:
-    """Tell whether the runtime finds a Cast between an operand and a Transpose of its batches."""
-    flat = types.graph.flat
-    slot = flat.input_start[node] + index
+    flat, slot = graph.flat, graph.flat.input_start[node] + index
     turned = _turned(flat, node, index)
     if turned is None:
         return False
     value, is_cast = turned
-    type_made, read = types.made(value), types.read(slot)
+    made, read = after(graph.source[value], value), after(graph.reads[slot], flat.inputs[slot])
     if is_cast:
-        return bool({type_made, read} & {FLOAT16.number, BFLOAT16.number})
-    return type_made != read or read == FLOAT16.number
+        return bool({made, read} & {FLOAT16.number, BFLOAT16.number})
+    return made != read or read == FLOAT16.number
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:

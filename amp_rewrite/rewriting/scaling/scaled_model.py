@@ -31,7 +31,6 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import (
     ConvertedTensor,
     ProtoTensor,
-    SparseTensor,
     all_tensors,
     stored,
 )
@@ -77,7 +76,7 @@ class _Scaled:
 
     def _numbered(self) -> FlatGraph:
         """Return the model in numbers; its messages have or name what those of the given one do."""
-        kept = (ir.TensorProtoTensor, ir.ExternalTensor, ir.StringTensor, SparseTensor)
+        kept = (ir.TensorProtoTensor, ir.ExternalTensor, ir.StringTensor)
         held = [t for t in all_tensors(self.model) if not isinstance(t, kept)]
         files, first = self.flat.files, len(self.flat.files.held)
         places = {id(t): Place(HELD, n, t.nbytes) for n, t in enumerate(held, first)}

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
+from amp_rewrite.graph.io.convert_opset import mend_shapes
 from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.convert.upgrade import raise_opset, with_gain
 from amp_rewrite.rewriting.plan.options import RewriteOptions

@@ -107,13 +107,8 @@ def test_older_and_unknown_opsets_are_refused(opset: int) -> None:
 def test_what_the_converter_would_lose_is_refused() -> None:
     function = """<ir_version: 8, opset_import: ["" : 17, "l" : 1]> g (float[2] x) => (float[2] y)
       { y = l.f(x) } <domain: "l", opset_import: ["" : 17]> f (a) => (b) { b = Relu(a) }"""
-    sparse = parse(f"{HEADER} g (float[3] x) => (float[3] y) {{ y = Add(x, s) }}")
-    values = helper.make_tensor("s", onnx.TensorProto.FLOAT, [1], [2.0])
-    indices = helper.make_tensor("i", onnx.TensorProto.INT64, [1], [1])
-    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
     parts = {
         "model-local functions": parse(function),
-        "sparse initializers": sparse,
         "training_info": adam_mlp(),
     }
     for part, model in parts.items():

@@ -305,15 +305,6 @@ def test_data_in_a_field_of_another_type_are_refused():
     )
 
 
-def test_a_sparse_tensor_that_no_memory_holds_is_refused():
-    proto = model("y = Relu (x)")
-    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
-    indices = helper.make_tensor("", TensorProto.INT64, [1], [5])
-    sparse = onnx.SparseTensorProto(values=values, indices=indices, dims=[2**40])
-    proto.graph.sparse_initializer.append(sparse)
-    assert "a sparse tensor is too large to be read as a dense one" in str(refused(proto))
-
-
 def test_an_operator_with_a_subgraph_is_refused_before_the_opset_that_brings_it():
     proto = model(SCAN % 1 + " y = Identity (last)")
     proto.opset_import[0].version = 7

@@ -94,15 +94,15 @@ def with_training_info() -> onnx.ModelProto:
     return proto
 
 
-def with_sparse_initializers() -> onnx.ModelProto:
+def with_branches() -> onnx.ModelProto:
     proto = model_of("""<ir_version: 8, opset_import: ["": 17]>
         g (bool c, float[2, 3] x) => (float[2, 3] y) {
             y = If (c) <then_branch = t () => (float[2, 3] a) { a = Relu (x) },
                         else_branch = e () => (float[2, 3] a) { a = Identity (x) }>
         }""")
-    proto.graph.sparse_initializer.append(sparse("s", [[0, 1], [1, 2]]))
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((2, 3), np.float32), "s"))
     inner = proto.graph.node[0].attribute[0].g
-    inner.sparse_initializer.append(sparse("u", [0, 5]))
+    inner.initializer.append(numpy_helper.from_array(np.ones((2, 3), np.float32), "u"))
     inner.node[0].CopyFrom(helper.make_node("Add", ["u", "s"], ["a"]))
     return proto
 
@@ -186,7 +186,7 @@ def with_names_left_out() -> onnx.ModelProto:
 HAND_MADE = [
     chain,
     with_training_info,
-    with_sparse_initializers,
+    with_branches,
     with_sparse_constant,
     with_map_output,
     with_every_note,
@@ -242,22 +242,6 @@ def test_a_path_bytes_a_proto_and_a_model_load_alike(tmp_path):
         model = load(source)
         assert [node.op_type for node in model.graph] == ["Add", "Relu"]
         assert model.opset_imports == {"": 17}
-
-
-def test_a_sparse_initializer_reads_like_a_dense_one():
-    model = load(with_sparse_initializers())
-    value = model.graph.initializers["s"]
-    expected = np.array([[0, 1.5, 0], [0, 0, 2.5]], np.float32)
-    np.testing.assert_array_equal(value.const_value.numpy(), expected)
-    assert value.type == ir.TensorType(ir.DataType.FLOAT)
-
-
-def test_a_replaced_sparse_initializer_is_saved_dense():
-    model = load(with_sparse_initializers())
-    model.graph.initializers["s"].const_value = ir.tensor(np.zeros((2, 3), np.float16), name="s")
-    proto = to_proto(model)
-    assert [tensor.name for tensor in proto.graph.initializer] == ["s"]
-    assert not proto.graph.sparse_initializer
 
 
 def test_unnamed_nodes_get_unique_names_that_saving_leaves_out():
@@ -323,7 +307,7 @@ def test_a_changed_type_is_not_shadowed_by_its_old_value_info():
 
 
 def test_a_subgraph_may_shadow_an_outer_name():
-    proto = with_sparse_initializers()
+    proto = with_branches()
     branch = proto.graph.node[0].attribute[1].g
     branch.node.insert(0, helper.make_node("Identity", ["c"], ["s"]))
     branch.node[1].input[0] = "s"
@@ -334,7 +318,7 @@ def test_a_subgraph_may_shadow_an_outer_name():
 
 
 def test_a_name_that_changes_its_meaning_inside_a_subgraph_is_refused():
-    proto = with_sparse_initializers()
+    proto = with_branches()
     branch = proto.graph.node[0].attribute[1].g
     branch.node.insert(0, helper.make_node("Relu", ["s"], ["r"]))
     branch.node.insert(1, helper.make_node("Relu", ["r"], ["s"]))

@@ -53,20 +53,6 @@ def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
     assert list(shape) == [4, 4]
 
 
-def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
-    proto = parse("g (float[2,4] x) => (float[2,4] y) { y = MatMul(x, s) }")
-    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [1], [5])
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
-    flat = number_model(proto, ExternalFiles(None))
-    s = number(flat, "s")
-    assert flat.initializer(s) is None
-    assert flat.recorded[s] == "tensor(float)"
-    shape = flat.shape(s)
-    assert shape is not None
-    assert list(shape) == [4, 4]
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -263,14 +263,6 @@ def test_initializers_that_are_inputs() -> None:
         check(model)
 
 
-def test_sparse_initializers() -> None:
-    model = parse("g (float[2,4] x) => (float[2,4] y, float[4,4] s) { y = MatMul(x, s) }")
-    values = helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, 2.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [2], [0, 5])
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
-    check(model)
-
-
 def test_a_training_info() -> None:
     model = adam_mlp()
     add_note(model, "key", "first")

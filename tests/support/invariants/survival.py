@@ -13,7 +13,6 @@ from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, GIVEN_NAME_KEY, STEP_KEY, TARGET_KEY
-from amp_rewrite.graph.tensors import SparseTensor
 from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
@@ -108,20 +107,13 @@ def _bytes(function: ir.Function) -> bytes:
 
 
 def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
-    """What onnx_ir has no place for survives: training_info, sparse initializers."""
+    """What onnx_ir has no place for survives: training_info, devices."""
     headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
     for part in ("training_info", "configuration"):
         before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
         if before != after:
             message = f"had {len(before)} entries, has {len(after)} or others"
             yield Violation("opaque-parts", part, message)
-    values = dict(_values("", rewritten.graph))
-    for key, old in _values("", original.graph):
-        new = values.get(key)
-        if isinstance(old.const_value, SparseTensor) and not (
-            new is not None and isinstance(new.const_value, SparseTensor)
-        ):
-            yield Violation("opaque-parts", place(*key), "is no longer sparse")
 
 
 def check_nodes(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
