@@ -44,10 +44,7 @@ def build_type_graph(
 
 
 def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
-    """Return the type graph of the function that a node calls, for the types that it gives.
-
-    Equal calls share one, which is built for the first of them.
-    """
+    """Return the type graph of the function that a node calls, for the types that it gives."""
     flat = type_graph.flat
     called, function = flat.called(node), flat.functions[flat.called(node)]
     types = [None if v == ABSENT else type_graph.types[v] for v in flat.inputs_of(node)]

@@ -73,10 +73,7 @@ class Constants:
 
 
 def moved_elements(flat: FlatGraph, value: int) -> Array | None:
-    """Return the numbers of which a value consists, if a small constant says so, or None.
-
-    Operators may have moved them: which of them are where, and how often, is not told.
-    """
+    """Return the numbers of which a value consists, if a small constant says so, or None."""
     value = moved_from(flat, value)
     if value == ABSENT:
         return None

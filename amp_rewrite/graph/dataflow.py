@@ -4,8 +4,6 @@ Only the types to retype are materialised: float32, or, where a model is made fl
 (`bases`). An edge joins two ports of one value, hence of one element type, so a
 vertex of another type can neither be retyped nor be reached from one that can; leaving those out
 changes no result and makes shape arithmetic free (painting.md, section 1).
-
-Vertices are numbers, in execution order; what equal calls of an operator share is a `VertexKind`.
 """
 
 from __future__ import annotations

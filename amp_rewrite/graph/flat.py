@@ -286,10 +286,7 @@ class FlatGraph:
             self.node_names[node] = names[node] or self.node_names[node]
 
     def messages_of(self, value: int) -> list[onnx.ValueInfoProto]:
-        """Return what declares a value; of what they say twice, the last one counts.
-
-        An initializer that is not an input declares itself, after its value_info.
-        """
+        """Return what declares a value; of what they say twice, the last one counts."""
         entry = self.declared.get(value, Declared())
         first, held = entry.input or entry.info, list[onnx.ValueInfoProto]()
         if entry.input is None and value in self.tensors:
@@ -369,10 +366,7 @@ class FlatGraph:
         return self.metadata.get(node, {})
 
     def ports_of(self, node: int, types: Sequence[str | None]) -> Ports:
-        """Return the type variables of a node whose inputs have these types, by its schema.
-
-        An operator without one has those that a list says.
-        """
+        """Return the type variables of a node whose inputs have these types, by its schema."""
         called, n_outputs = self.called(node), self.output_start[node + 1] - self.output_start[node]
         custom = self.customs.get(called[:2]) if self.customs else None
         if custom is not None:

@@ -1,8 +1,4 @@
-"""Every key under which the package notes something in a model.
-
-What stands in `metadata_props` travels with the file; what stands in `meta` lasts as long as the
-object does.
-"""
+"""Every key under which the package notes something in a model."""
 
 # In the metadata_props of a node.
 PART_KEY = "amp_rewrite.part"

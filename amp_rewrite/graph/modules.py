@@ -34,10 +34,7 @@ def noted_module(flat: FlatGraph, node: int) -> str:
 
 
 def _module_in_name(name: str) -> str:
-    """Return the module of `/encoder/layer.0/MatMul`: "encoder.layer.0".
-
-    A module in a Sequential repeats the name of that: `/features/features.0/Conv`.
-    """
+    """Return the module of `/encoder/layer.0/MatMul`: "encoder.layer.0"."""
     if not name.startswith("/"):
         return _WHOLE_MODEL
     path = list[str]()

@@ -109,8 +109,6 @@ class Stream:
     ) -> Iterator[Array]:
         """Yield converted elements as flat, contiguous arrays that are not to be written to.
 
-        Only one block is in memory at a time, besides what `origin` holds.
-
         Raises:
             LoadError: The file cannot be read, or ends too early.
         """

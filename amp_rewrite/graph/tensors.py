@@ -83,10 +83,7 @@ class ConvertedTensor(ir.LazyTensor):
 
 
 def elements(tensor: ir.TensorProtocol) -> Stream:
-    """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor.
-
-    Data that are in no file are what `tensor.numpy()` returns when they are needed.
-    """
+    """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor."""
     if isinstance(tensor, ConvertedTensor):
         source = elements(tensor.source)
         return source.converted(tensor.target, tensor.saturate, tensor.exponent)

@@ -62,11 +62,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextmanager
 def one_at_a_time(folder: str) -> Generator[None]:
-    """Let one process, and one thread of it, put files in place in a folder at a time.
-
-    The lock is one of the folder itself, and no file is left behind. A file system that has none
-    lets everybody in.
-    """
+    """Let one process, and one thread of it, put files in place in a folder at a time."""
     with ExitStack() as lock:
         with suppress(OSError, ImportError):
             import fcntl  # not on Windows

@@ -95,10 +95,7 @@ def _check_opset(model: ir.Model, opset: int) -> None:
 
 
 def _check_parts(proto: onnx.ModelProto) -> None:
-    """Refuse what the converter would lose or leave at the old opset.
-
-    A function behind a kernel is neither: it has opsets of its own, and comes back afterwards.
-    """
+    """Refuse what the converter would lose or leave at the old opset."""
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     called = [f for f in proto.functions if not has_kernels(f.domain, f.name, f.overload, opsets)]
     parts = {

@@ -206,10 +206,7 @@ def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
-    """Return a tensor that refers to its message or file, or the one in memory that it refers to.
-
-    No data are copied or read.
-    """
+    """Return a tensor that refers to its message or file, or the one in memory that it refers to."""
     proto = stored.proto
     if isinstance(stored.location, Held):
         return stored.location.tensor()

@@ -58,10 +58,7 @@ def missing_shapes(flat: FlatGraph) -> dict[int, Shape]:
 def _found(
     flat: FlatGraph, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, Shape]]:
-    """Yield the values of a graph, and of those inside it, whose shape inference knows.
-
-    Equal types, of which there are few, are read once.
-    """
+    """Yield the values of a graph, and of those inside it, whose shape inference knows."""
     shapes, read = values.get(body, {}), dict[bytes, Shape | None]()
     for info in (*graph.value_info, *graph.input, *graph.output):
         spelled = info.type.SerializeToString()
@@ -81,10 +78,7 @@ def _found(
 
 
 def without_weights(flat: FlatGraph) -> onnx.ModelProto:
-    """Return a model of which all constants but short ones of shapes are inputs.
-
-    It has no value_info, and of the main graph nothing but what inference needs.
-    """
+    """Return a model of which all constants but short ones of shapes are inputs."""
     original = flat.proto
     proto = onnx.ModelProto(ir_version=original.ir_version, opset_import=original.opset_import)
     proto.functions.extend(original.functions)

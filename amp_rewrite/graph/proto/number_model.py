@@ -1,8 +1,4 @@
-"""ModelProto -> FlatGraph: one sweep that numbers and checks.
-
-Every name must be defined once, before it is used; every tensor must hold what its type and
-dimensions say; external data must lie in the model's folder.
-"""
+"""ModelProto -> FlatGraph: one sweep that numbers and checks."""
 
 from __future__ import annotations
 

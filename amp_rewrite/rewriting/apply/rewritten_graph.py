@@ -1,7 +1,4 @@
-"""Carry a plan out on messages: what changes is copied and edited, all else stays as it was read.
-
-Nothing is decided here.
-"""
+"""Carry a plan out on messages: what changes is copied and edited, all else stays as it was read."""
 
 from __future__ import annotations
 
@@ -313,10 +310,7 @@ def rewritten_flat(
     removed: Iterable[int],
     metadata: Mapping[str, str],
 ) -> RewrittenFlat:
-    """Return the model that a plan makes of one; nodes without a name keep the given ones.
-
-    `removed` are the model's own Casts that become no-ops; `metadata` are added or replaced.
-    """
+    """Return the model that a plan makes of one; nodes without a name keep the given ones."""
     held: list[Held] = []
 
     def convert(weight: PlannedWeight) -> Weight:

@@ -1,8 +1,4 @@
-"""The plan: which casts, which weights and which types a painting asks for.
-
-`plan_casts` is pure and its result printable; apply/rewritten_graph.py carries a plan out and
-decides nothing.
-"""
+"""The plan: which casts, which weights and which types a painting asks for."""
 
 from __future__ import annotations
 
@@ -143,10 +139,7 @@ class CastPlan:
 
 
 def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float32") -> CastPlan:
-    """Return the plan for a painting.
-
-    `store` are constants to store in 16 bits though they compute as float32.
-    """
+    """Return the plan for a painting."""
     saturated = saturated_masks(context, painting)
     ends = {v: c.saturate for v, c in saturated.items()}
     masks = context.values.masks.ending(ends)
@@ -222,10 +215,7 @@ class _Planner:
         )
 
     def _narrow_stashes(self) -> Iterator[int]:
-        """Yield the nodes that become low, and whose target casts for another stash_type.
-
-        What else they give, of that type, nobody may read.
-        """
+        """Yield the nodes that become low, and whose target casts for another stash_type."""
         target, flat = self.context.target, self.flat
         for node in flat.nodes_of(*(() if target is None else target.narrow_stash)):
             result, *others = flat.outputs_of(node)
@@ -268,11 +258,7 @@ class _Planner:
         return vertex != ABSENT and bool(self.allowed[vertex])
 
     def _casts_by_itself(self, node: int, value: int) -> bool:
-        """Tell whether a node is a Cast of the model that may read a value in the type it has.
-
-        Widening in front of it would change nothing, nor would narrowing in front of one that
-        narrows.
-        """
+        """Tell whether a node is a Cast of the model that may read a value in the type it has."""
         flat, low = self.flat, tensor_type(self.context.low.number)
         schema = self.type_graph.ports_of(node).schema
         if schema is None:

@@ -54,10 +54,7 @@ class PlannedRank:
 def equal_ranks(
     context: PaintContext, allowed: Array, names: AddedNames
 ) -> tuple[PlannedRank, ...]:
-    """Return what gives the operands of such products one rank, where a runtime needs it.
-
-    Ranks that nothing tells are left as they are.
-    """
+    """Return what gives the operands of such products one rank, where a runtime needs it."""
     flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
@@ -103,10 +100,7 @@ def _is_reordered(
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:
-    """Return what the Transpose before an operand makes, and whether it is cast behind that.
-
-    None if it does not move the first axis behind the batches.
-    """
+    """Return what the Transpose before an operand makes, and whether it is cast behind that."""
     is_cast, value = False, flat.inputs_of(node)[index]
     while (maker := flat.producer[value] if value != ABSENT else ABSENT) != ABSENT:
         called = flat.called(maker)

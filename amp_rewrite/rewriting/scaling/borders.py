@@ -31,10 +31,7 @@ def solve_with_borders(
     of_read: Mapping[int, float] | None = None,
     roof: Roof | None = None,
 ) -> Solution:
-    """Return exponents with which elements fit, and few Muls.
-
-    A Mul is where `system.links` says that a value is read, and the two have other exponents.
-    """
+    """Return exponents with which elements fit, and few Muls."""
     read_limits = limits if of_read is None else of_read
     of_reads = {read: read_limits[value] for value, read in system.links if value in read_limits}
     solver = Solver(system, {**of_reads, **limits}, roof)

@@ -85,10 +85,7 @@ class Needs:
             self.largest[value] = max(magnitude, self._summed(value))
 
     def roof(self, value: int) -> float:
-        """Return the largest exponent of a value that fits as it is; of others `limits` tell.
-
-        An estimate is made when it is asked for, which few values are: those that would grow.
-        """
+        """Return the largest exponent of a value that fits as it is; of others `limits` tell."""
         if value in self._own or not self._is_counted[value]:
             return math.inf
         if constant_tensor(self.context.type_graph, value) is not None:
@@ -149,10 +146,7 @@ class Needs:
         return self._measured.sums.get(flat.value_names[value], 0.0) if is_low else 0.0
 
     def limits(self) -> dict[int, float]:
-        """Return the largest exponents with which values fit where they are read.
-
-        They are those of values that leave the range, or were measured.
-        """
+        """Return the largest exponents with which values fit where they are read."""
         return self._limits(self._own)
 
     def limits_of_results(self) -> dict[int, float]:

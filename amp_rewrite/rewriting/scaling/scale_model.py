@@ -43,12 +43,7 @@ normal weights have a standard deviation of a fifth of that, above the smallest 
 def scale_model(
     flat: FlatGraph, needs: Needs, preserved: Iterable[int] = (), *, adds_nodes: bool = False
 ) -> Scaling | None:
-    """Return a model in which what overflows is scaled; None if nothing has to be.
-
-    What cannot be is told, and the result has no sets where nothing can.
-
-    The scaled model computes the same in float32, and has no node more unless that is allowed.
-    """
+    """Return a model in which what overflows is scaled; None if nothing has to be."""
     context, graph = needs.context, needs.context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
     choice.limits, choice.read_limits = needs.limits_of_results(), needs.limits()
@@ -64,10 +59,7 @@ def scale_given(
     *,
     adds_nodes: bool = False,
 ) -> Scaling | None:
-    """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be.
-
-    What cannot be is told, and the result has no sets where nothing can.
-    """
+    """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be."""
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
     of_form = form.type_graph.flat.value_names
     by_name = {name: value for value, name in enumerate(flat.value_names) if name}
@@ -196,10 +188,7 @@ class _Choice:
         return self.given_up(next(iter(given_up.values())))
 
     def _limits_of_constants(self, system: System) -> dict[int, float]:
-        """Return, by element, the largest exponent with which a constant fits.
-
-        One that does not fit as it is counts where it keeps a reader in float32.
-        """
+        """Return, by element, the largest exponent with which a constant fits."""
         value_of, limits = system.value_of, dict[int, float]()
         held = {c: constant_tensor(self.graph, value_of(c)) for c in sorted(system.constants)}
         self.facts.measure_all({value_of(c): t for c, t in held.items() if t is not None})
@@ -341,10 +330,7 @@ class _Choice:
 def _involved(
     system: System, found: Solution, element: int, products: Mapping[int, Product]
 ) -> list[int]:
-    """Return elements of the sets whose exponents a constant takes part in.
-
-    `products` are, by root, the first product of which it has a factor.
-    """
+    """Return elements of the sets whose exponents a constant takes part in."""
     if element not in found.derived:
         return [element]
     product = products[system.exponents.find(element)[0]]

@@ -1,9 +1,4 @@
-"""Carry exponents out: the same nodes, with constants and attributes times powers of two.
-
-Where a node reads a value with another exponent than it is made with, a Mul stands between them.
-
-Nothing is decided here.
-"""
+"""Carry exponents out: the same nodes, with constants and attributes times powers of two."""
 
 from __future__ import annotations
 
@@ -157,10 +152,7 @@ class _Scaled:
             graph.inputs.remove(constant)
 
     def _add_borders(self) -> None:
-        """Put a Mul between a value and the nodes of each graph that read it times another power.
-
-        A Mul stands in front of the first of them.
-        """
+        """Put a Mul between a value and the nodes of each graph that read it times another power."""
         flat, readers = self.flat, dict[tuple[int, int, ir.Graph], list[int]]()
         for value, read, factor in borders(self.system, self.exponents):
             node = flat.reader(read - flat.n_values)
