@@ -206,7 +206,7 @@ def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
-    """Return a tensor that refers to its message or file, or the one in memory that it refers to."""
+    """Return a tensor that refers to its message or file, or to one in memory; nothing is read."""
     proto = stored.proto
     if isinstance(stored.location, Held):
         return stored.location.tensor()

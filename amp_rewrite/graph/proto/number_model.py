@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
 
 import onnx
 from onnx import AttributeProto
@@ -15,7 +14,6 @@ from amp_rewrite.graph.flat import (
     ABSENT,
     MAIN,
     PLAIN,
-    Attribute,
     Body,
     Declared,
     FlatFunction,
@@ -35,10 +33,9 @@ from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
+_MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 _SMALL = 256
 """Bytes of attributes that are worth comparing with those of other nodes."""
-
-_MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 
 
 def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
@@ -62,12 +59,17 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
         infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
-    own_functions = [_read_function(flat, function) for function in proto.functions]
-    _check_functions([(function.key, function.graph) for function in own_functions])
-    attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in own_functions)
+    to_name = [(flat, unnamed)]
+    for function in proto.functions:
+        key, read, unnamed = _read_function(flat, function)
+        if key in attached:
+            raise GraphError("two functions of one name", where=f"function {_called_name(key)}")
+        attached[key] = read
+        to_name.append((read.graph, unnamed))
+    _refuse_recursion(attached)
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
-    _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in own_functions)])
+    _name_nodes(to_name)
     return flat
 
 
@@ -103,12 +105,9 @@ class _Reader:
         body.outputs = [_number_produced(name, scope) for name in proto.output]
         body.end = len(flat.nodes)
         self._note_unused(infos, scope, MAIN)
-        self._check_defaults(proto, scope)
-        return self._unnamed
-
-    def _check_defaults(self, proto: onnx.FunctionProto, scope: Scope) -> None:
         for entry in proto.attribute_proto:
             self._check_attribute(entry, scope, ABSENT)
+        return self._unnamed
 
     def _graph(self, proto: onnx.GraphProto, outer: Scope | None, where: str, body: Body) -> None:
         """Read a graph and everything in it."""
@@ -332,37 +331,25 @@ _UNUSED = (
 """Types of attributes that no operator of ONNX or ONNX Runtime has."""
 
 
-class _Function(NamedTuple):
-    """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
-
-    key: Operator
-    graph: FlatGraph
-    defaults: Mapping[str, Attribute]
-    unnamed: list[tuple[int, str]]
-
-
-def _read_function(model: FlatGraph, proto: onnx.FunctionProto) -> _Function:
+def _read_function(
+    model: FlatGraph, proto: onnx.FunctionProto
+) -> tuple[Operator, FlatFunction, list[tuple[int, str]]]:
+    """Return what calls a function, the function, and its nodes without a name."""
     key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
-    where = f"function {key.domain}::{key.op_type}"
+    where = f"function {_called_name(key)}"
     opsets = opset_imports(proto.opset_import, where)
     flat = FlatGraph(model.proto, model.files, opsets, functions=model.functions)
     unnamed = _Reader(flat).function(proto, where)
     defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
-    return _Function(key, flat, defaults, unnamed)
+    return key, FlatFunction(flat, defaults), unnamed
 
 
-def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
-    """Refuse functions that share a name, that call themselves, or that call others too deep."""
-    calls: dict[Operator, list[Operator]] = {}
-    for key, graph in functions:
-        if key in calls:
-            raise GraphError("two functions of one name", where=f"function {_called_name(key)}")
-        calls[key] = graph.operators
-    nested = {key: [c for c in called if c in calls] for key, called in calls.items()}
-    depths: dict[Operator, int] = {}
+def _refuse_recursion(functions: Mapping[Operator, FlatFunction]) -> None:
+    """Refuse functions that call themselves, or others too deep."""
+    calls = {k: [o for o in f.graph.operators if o in functions] for k, f in functions.items()}
+    sorter, levels = TopologicalSorter(calls), 0
     try:
-        for key in TopologicalSorter(nested).static_order():
-            depths[key] = 1 + max((depths[callee] for callee in nested[key]), default=0)
+        sorter.prepare()
     except CycleError as error:
         callee, caller, *_ = error.args[1]
         raise GraphError(
@@ -371,12 +358,13 @@ def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
             found=f"a call in {_called_name(caller)}",
             remedy="ONNX has no recursion: use Loop",
         ) from error
-    deepest = max(depths, key=depths.__getitem__, default=None)
-    if deepest is not None and depths[deepest] > _MOST_CALLS:
+    while sorter.is_active():
+        sorter.done(*sorter.get_ready())
+        levels += 1
+    if levels > _MOST_CALLS:
         raise GraphError(
             "functions call each other too deep",
-            where=f"function {_called_name(deepest)}",
-            found=f"{depths[deepest]} levels",
+            found=f"{levels} levels",
             expected=f"at most {_MOST_CALLS}",
             remedy="inline them before, for example with onnx.inliner",
         )

@@ -1,4 +1,4 @@
-"""Carry a plan out on messages: what changes is copied and edited, all else stays as it was read."""
+"""Carry a plan out on messages: what changes is edited, all else stays as it was read."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class _Scaled:
             graph.inputs.remove(constant)
 
     def _add_borders(self) -> None:
-        """Put a Mul between a value and the nodes of each graph that read it times another power."""
+        """Put a Mul between a value and the nodes of a graph that read it times another power."""
         flat, readers = self.flat, dict[tuple[int, int, ir.Graph], list[int]]()
         for value, read, factor in borders(self.system, self.exponents):
             node = flat.reader(read - flat.n_values)
