@@ -50,7 +50,7 @@ def admit(model: FlatGraph) -> None:
         StepError: It describes itself as a training step in another way than steps do.
     """
     check_description(model)
-    calls = {key: _Call.of(function) for key, function in model.attached.items()}
+    calls = {key: _Call.of(function) for key, function in model.functions.items()}
     gate = _Gate(model, calls, in_function=False)
     gate.note_types(model.main.inputs)
     gate.check(MAIN, "main graph")
@@ -134,7 +134,7 @@ class _Gate:
         """Check what nodes of one kind share."""
         called, place = self.graph.called(node), self._place(node, where)
         call = self.calls.get(called)
-        if call is not None and called in self.graph.functions:
+        if call is not None:
             self._check_call(node, call, place)
         else:
             schema, called = self._schema(node, place), self.graph.called(node)

@@ -127,11 +127,7 @@ def _number_sorted(
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", "a zip archive, such as a PyTorch checkpoint"),
     (0, b"\x1f\x8b", "a gzip archive"),
-    (0, b"BZh", "a bzip2 archive"),
-    (0, b"\xfd7zXZ", "an xz archive"),
-    (0, b"\x28\xb5\x2f\xfd", "a zstd archive"),
     (0, b"\x89HDF", "an HDF5 file, such as a Keras model"),
-    (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x80\x02", "a Python pickle"),
     (0, b"\x80\x04", "a Python pickle"),

@@ -111,17 +111,9 @@ def declare(
     leaf = _leaf(info.type)
     if leaf is not None and element is not None:
         leaf.elem_type = element
-    _tidy(info.type, () if leaf is None else leaf.shape.dim)
-
-
-def _tidy(type_: onnx.TypeProto, dims: Iterable[onnx.TensorShapeProto.Dimension]) -> None:
-    """Remove dimensions below zero, and denotations that say nothing."""
-    for dim in dims:
+    for dim in () if leaf is None else leaf.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value < 0:
             dim.ClearField("dim_value")
-    for message in (type_, *dims):
-        if message.HasField("denotation") and not message.denotation:
-            message.ClearField("denotation")
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:

@@ -1,10 +1,10 @@
-"""How the values of a rewritten model are declared: inputs, outputs, value_info, annotations."""
+"""How the values of a rewritten model are declared: inputs, outputs, value_info."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import FunctionProto, TensorAnnotation, TypeProto, ValueInfoProto
+from onnx import TypeProto, ValueInfoProto
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
@@ -60,18 +60,6 @@ class Declarations:
         if entry is not None and entry.info is not None and not (is_end and self._changed(value)):
             yield self._declared(value, "info")
 
-    def annotations(self, number: int) -> Iterator[TensorAnnotation]:
-        """Yield quantization annotations, of what has another name now under that."""
-        source = self._flat.graphs[number]
-        if isinstance(source, FunctionProto):
-            return
-        renamed = {self._flat.value_names[v]: name for v, name in self._wiring.renamed.items()}
-        for entry in source.quantization_annotation:
-            annotation = TensorAnnotation()
-            annotation.CopyFrom(entry)
-            annotation.tensor_name = renamed.get(entry.tensor_name, entry.tensor_name)
-            yield annotation
-
     def _type(self, value: int) -> TypeProto | None:
         """Return the type that the file gives a value, or None."""
         types = [info.type for info in self._flat.messages_of(value)]
@@ -86,11 +74,6 @@ class Declarations:
             return False
         before = self._type(value)
         return before is not None and type_string(before, self._wiring.name(value)) is not None
-
-    def _new_type(self, value: int) -> DType:
-        """Return the type of a value that `_changed` tells to get another one."""
-        weight = self._wiring.weights.get(value)
-        return self._plan.low if weight is None else weight.dtype
 
     def _declared(self, value: int, role: str) -> ValueInfoProto:
         """Return how a value is declared: as before unless its type is another one."""
@@ -110,21 +93,18 @@ class Declarations:
         is_same = recorded == f"tensor({read.dtype.onnx})" or not self._is_typed(read.gave)
         if is_same and entry is not None and entry.output is not None:
             return entry.output
-        info = self._info(read.gave, dtype=read.dtype, name=read.name)
-        if info.type.denotation:  # it belonged to the type
-            info.type.ClearField("denotation")
-        return info
+        return self._info(read.gave, dtype=read.dtype, name=read.name)
 
     def _info(
         self, value: int, *, dtype: DType | None = None, name: str = "", notes: bool = True
     ) -> ValueInfoProto:
         """Return a declaration of a value, with its type and name by default, and with `notes`."""
         flat, info = self._flat, ValueInfoProto(name=name or self._wiring.name(value))
-        now = self._new_type(value) if self._changed(value) else None
-        element = dtype or now
-        declare(
-            info, flat.messages_of(value), None if element is None else element.number, notes=notes
-        )
+        if dtype is None and self._changed(value):
+            weight = self._wiring.weights.get(value)
+            dtype = self._plan.low if weight is None else weight.dtype
+        element = None if dtype is None else dtype.number
+        declare(info, flat.messages_of(value), element, notes=notes)
         return info
 
     def _new_info(self, added: Added, *, typed: bool) -> ValueInfoProto:

@@ -21,7 +21,7 @@ from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.graph.versions import OPSET_OF_CASTS
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import NewNode, Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ class RewrittenGraph:
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
         self._attributes = re_typed_attributes(flat, type_graph, plan)
-        self._casts: dict[int, NodeProto] = {}  # by the type that they cast to
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
 
@@ -112,24 +111,11 @@ class RewrittenGraph:
         if isinstance(planned, PlannedWeight):
             tensor = with_data(self.convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
-        node = NodeProto()
-        node.CopyFrom(self._without_ends(planned))
-        node.name = name
+        node = NodeProto(op_type=planned.op_type, name=name, output=[wiring.name(result)])
         node.input.extend([wiring.name(wiring.left_of(value)) for value in planned.inputs])
-        node.output.append(wiring.name(result))
+        attributes = planned.attributes.items()  # make_node would sort them
+        node.attribute.extend(make_attribute(key, value) for key, value in attributes)
         return node, [result]
-
-    def _without_ends(self, planned: NewNode) -> NodeProto:
-        """Return an added node without name, inputs and outputs: many Casts share one."""
-        to = planned.attributes.get("to", ABSENT)
-        node = self._casts.get(to)
-        if node is None:
-            node = NodeProto(op_type=planned.op_type)
-            attributes = planned.attributes.items()  # make_node would sort them
-            node.attribute.extend(make_attribute(key, value) for key, value in attributes)
-            if to != ABSENT:
-                self._casts[to] = node
-        return node
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
         flat, wiring = self._flat, self._wiring
@@ -183,7 +169,8 @@ class RewrittenGraph:
         graph.output.extend(self._declarations.outputs(number))
         graph.value_info.extend(self._declarations.infos(number, made))
         graph.value_info.extend(flat.unused.get(number, ()))
-        graph.quantization_annotation.extend(self._declarations.annotations(number))
+        if isinstance(source, GraphProto):
+            graph.quantization_annotation.extend(source.quantization_annotation)
         return graph
 
 

@@ -10,10 +10,16 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
-from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, GIVEN_NAME_KEY, STEP_KEY, TARGET_KEY
-from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
+from invariants.violation import (
+    Violation,
+    is_added,
+    is_added_cast,
+    named_subgraphs,
+    place,
+    scope_of,
+)
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
 
