@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from rewrite_text import parse
@@ -75,15 +74,6 @@ def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> Non
     np.testing.assert_array_equal(block, expected.reshape(-1))
 
 
-def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
-    proto = parse("g (x) => (y) { h = Exp(x) y = Exp(h) }")
-    proto.graph.node[0].name = "Exp_1"
-    flat = number_model(proto, ExternalFiles(None))
-    assert flat.node_names == ["Exp_1", "Exp_1_2"]
-    assert flat.given == {1}
-    assert proto.graph.node[1].name == ""
-
-
 def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
     proto = parse(
         """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
@@ -98,35 +88,6 @@ def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
     graph = function.graph
     assert (graph.n_nodes, graph.opsets) == (1, {"": 20})
     assert graph.attributes(0)["alpha"].reference == "alpha"
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ("h = Exp(y) y = Exp(x)", "is used before it is made"),
-        ("y = Exp(other)", "undefined value 'other'"),
-        ("y = Exp(x) y = Neg(x)", "two producers"),
-        ("h = Exp(x)", "'y' is not produced"),
-    ],
-)
-def test_names_that_do_not_add_up_are_refused(body: str, problem: str) -> None:
-    with pytest.raises(GraphError, match=problem):
-        number_model(parse(f"g (x) => (y) {{ {body} }}"), ExternalFiles(None))
-
-
-def test_functions_that_call_each_other_are_refused() -> None:
-    proto = parse("g (x) => (y) { y = Exp(x) }")
-    for name, callee in ("FG", "GF"):
-        call = helper.make_node(callee, ["a"], ["b"], domain="local")
-        imports = [helper.make_opsetid("local", 1)]
-        function = helper.make_function("local", name, ["a"], ["b"], [call], imports)
-        proto.functions.append(function)
-    with pytest.raises(GraphError, match="a function calls itself"):
-        number_model(proto, ExternalFiles(None))
-    proto.functions[1].node[0].op_type = "Other"
-    proto.functions.append(onnx.FunctionProto.FromString(proto.functions[0].SerializeToString()))
-    with pytest.raises(GraphError, match="two functions of one name"):
-        number_model(proto, ExternalFiles(None))
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False), (3000, False)])

@@ -75,16 +75,6 @@ def test_a_cast_of_the_model_that_is_allowed_by_name_reads_float32_itself() -> N
     assert_rewrites(text, text, allow_nodes=["c"])
 
 
-def test_an_existing_cast_never_takes_the_place_of_an_output() -> None:
-    text = model(
-        "h = MatMul(x, w) y = Cos(h) l = Cast<to = 10>(y) f = Cast<to = 1>(l) z = Cos(f)",
-        "float[2,4] y, float[2,4] z",
-    )
-    result = rewritten(text, keep_io_types=False)
-    assert types(result)["y"] == TensorProto.FLOAT16
-    assert ("y", "float16", ("y",)) in casts(result)
-
-
 @pytest.mark.parametrize("keep", [True, False])
 def test_nothing_low_leaves_the_ends_alone(keep: bool) -> None:
     result = rewritten(model("y = Exp(x)"), keep_io_types=keep)
