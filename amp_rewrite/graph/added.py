@@ -54,11 +54,6 @@ class AddedNames(FreeNames):
         return self.number(f"{value}-{op}")
 
 
-def is_added(node: ir.Node | None) -> bool:
-    """Tell whether the pass added a node."""
-    return node is not None and node.name is not None and node.name.endswith(SUFFIX)
-
-
 def origin(name: str) -> str:
     """Return the value that an added value is a cast of; any other name as it is."""
     match = _ADDED.fullmatch(name)

@@ -28,14 +28,9 @@ def build_type_graph(
     types: FlatTypes | None = None,
     bases: tuple[DType, ...] = (FLOAT32,),
 ) -> TypeGraph:
-    """Return the type graph of a model.
+    """Return the type graph of a model, whose Casts that change nothing become Identities.
 
-    Args:
-        model: The model; not modified. Its Casts that change nothing become known as Identities.
-        tie: Which variables a target ties together; none by default.
-        types: The types of its values if they are known, as those of a function's body are.
-        bases: The types whose variables are vertices: float32 where a model becomes lower, others
-            where one becomes float32.
+    `types` are inferred if they are not known, as those of a function's body are.
     """
     if types is None:
         types = types_of(model)
@@ -49,10 +44,7 @@ def build_type_graph(
 
 
 def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
-    """Return the type graph of the function that a node calls, for the types that it gives.
-
-    Equal calls share one, which is built for the first of them.
-    """
+    """Return the type graph of the function that a node calls, for the types that it gives."""
     flat = type_graph.flat
     called, function = flat.called(node), flat.functions[flat.called(node)]
     types = [None if v == ABSENT else type_graph.types[v] for v in flat.inputs_of(node)]

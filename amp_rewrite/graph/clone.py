@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.origin import Origin
 from amp_rewrite.graph.tensors import ProtoTensor
 from amp_rewrite.graph.traverse import graphs_in
 
@@ -33,15 +31,8 @@ def clone(model: ir.Model) -> ir.Model:
             expected="a graph that is sorted and defines every value it uses",
         ) from error
     copied.meta.update(model.meta)
-    source = origins.of(model)
-    pairs = list(zip(_graphs(model), _graphs(copied), strict=True))
-    note = None if source is None else Origin(source.model, annotated=source.annotated)
-    for old, new in pairs:
-        _detach(new)
-        if source is not None and note is not None:
-            _carry_over(source, note, old, new)
-    if note is not None:
-        origins.attach(copied, note)
+    for graph in _graphs(copied):
+        _detach(graph)
     return copied
 
 
@@ -92,37 +83,3 @@ def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if isinstance(tensor, ir.TensorProtoTensor) and not isinstance(tensor, ProtoTensor):
         return ProtoTensor(tensor.raw)  # onnx_ir's is called as the message, which is shared
     return copy.copy(tensor)
-
-
-def _carry_over(source: Origin, note: Origin, old: ir.Graph, new: ir.Graph) -> None:
-    """Translate the origin of one graph to its copy."""
-    origin = source.graphs.get(old)
-    if origin is not None:
-        note.graphs[new] = origin
-    for before, after in zip(_values(old), _values(new), strict=True):
-        value_note = source.values.get(before)
-        if value_note is not None:
-            changed = not value_note.unchanged(before)
-            value_note = copy.copy(value_note)
-            if not changed:
-                value_note.remember(after)
-            note.values[after] = value_note
-    for before, after in zip(old, new, strict=True):
-        entry = source.nodes.get(before)
-        if entry is None:
-            continue
-        note.nodes[after] = (entry[0], _translate_attributes(entry[1], before, after))
-        if before in source.nested:
-            note.nested.add(after)
-        if before in source.given:
-            note.given[after] = source.given[before]
-
-
-def _translate_attributes(
-    attributes: tuple[ir.Attr, ...], before: ir.Node, after: ir.Node
-) -> tuple[ir.Attr, ...]:
-    """Replace attributes that were copied, those with graphs, by their copies."""
-    copies = {
-        id(attribute): after.attributes.get(key) for key, attribute in before.attributes.items()
-    }
-    return tuple(copies.get(id(attribute)) or attribute for attribute in attributes)

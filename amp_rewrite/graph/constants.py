@@ -31,8 +31,7 @@ _NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128
 def constant_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
     """Return the tensor behind a constant value to retype, or None if it is not a constant.
 
-    An initializer that a caller may override (IR version 4 and later) is an input, not a constant;
-    one that training_info binds is a training variable.
+    An initializer that a caller may override (IR version 4 and later) is an input, not a constant.
     """
     if not type_graph.is_retyped(value):
         return None
@@ -45,7 +44,7 @@ def stored_tensor(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the tensor behind a constant of any type, or None if it is not a constant."""
     if flat.is_initializer(value):
         overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)
-        return None if overridable or value in flat.bound else flat.initializer(value)
+        return None if overridable else flat.initializer(value)
     node = flat.producer[value]
     return None if node == ABSENT else flat.held(node)
 
@@ -74,10 +73,7 @@ class Constants:
 
 
 def moved_elements(flat: FlatGraph, value: int) -> Array | None:
-    """Return the numbers of which a value consists, if a small constant says so, or None.
-
-    Operators may have moved them: which of them are where, and how often, is not told.
-    """
+    """Return the numbers of which a value consists, if a small constant says so, or None."""
     value = moved_from(flat, value)
     if value == ABSENT:
         return None

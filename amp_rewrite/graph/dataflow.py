@@ -4,8 +4,6 @@ Only the types to retype are materialised: float32, or, where a model is made fl
 (`bases`). An edge joins two ports of one value, hence of one element type, so a
 vertex of another type can neither be retyped nor be reached from one that can; leaving those out
 changes no result and makes shape arithmetic free (painting.md, section 1).
-
-Vertices are numbers, in execution order; what equal calls of an operator share is a `VertexKind`.
 """
 
 from __future__ import annotations
@@ -30,11 +28,7 @@ class VertexKind:
     """Facts that the vertices of equal calls of an operator share, computed once.
 
     Attributes:
-        operator: What is called.
-        schema: The operator's schema, or None for an opaque operator.
-        opset: The opset in force.
         variables: The variables' names, in port order; more than one if a target ties them.
-        type: The ONNX type string of the first variable, for example "tensor(float)".
         known: Variable -> type string, for every variable of the call whose type is known.
     """
 
@@ -56,8 +50,6 @@ class Call:
     """Facts that equal calls of one operator share.
 
     Attributes:
-        ports: The variables' names by port, float32 or not.
-        kinds: The vertices, in port order.
         reads: By input, which of the vertices reads there; ABSENT for none.
         writes: By output, which of them writes there.
     """
@@ -88,13 +80,10 @@ class TypeGraph:
     """The float32 dataflow of a model.
 
     Attributes:
-        flat: The model's nodes and values.
         types: By value, its type (infer.py).
-        calls: What equal calls share.
         call: By node, the number of its call.
         first: By node, its first vertex; one more entry for the end.
         node: By vertex, its node.
-        kinds: What vertices share.
         kind: By vertex, the number of its kind.
         reads: By position in `flat.inputs`, the vertex that reads there, or ABSENT.
         writes: By position in `flat.outputs`, the vertex that writes there, or ABSENT.
@@ -106,7 +95,6 @@ class TypeGraph:
         opaque_ends: Values of sequence type that enter or leave through something opaque.
         inside: The type graphs of functions that were called so far, by the call; those of the
             functions that they call are among them.
-        bases: The types whose variables are vertices.
     """
 
     flat: FlatGraph
@@ -121,12 +109,10 @@ class TypeGraph:
     writes: list[int]
     source: list[int]
     edges: Array
-    handles: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    sinks: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    handles: list[tuple[int, int]] = field(default_factory=list)
+    sinks: dict[int, list[int]] = field(default_factory=dict)
     opaque_ends: frozenset[int] = frozenset()
-    inside: dict[tuple[object, ...], TypeGraph] = field(
-        default_factory=dict[tuple[object, ...], "TypeGraph"]
-    )
+    inside: dict[tuple[object, ...], TypeGraph] = field(default_factory=dict)
     bases: tuple[DType, ...] = (FLOAT32,)
 
     def __len__(self) -> int:

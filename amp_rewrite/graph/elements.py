@@ -42,11 +42,7 @@ FLOAT_TYPES: frozenset[str] = retypable(FLOAT32, *OTHERS)
 
 
 def tensor(number: int) -> str:
-    """Return the type string of a dense tensor, for example `tensor(float)`.
-
-    Args:
-        number: Its element type, a number of TensorProto.DataType or a member of onnx_ir.DataType.
-    """
+    """Return the type string of a dense tensor, for example `tensor(float)`."""
     return f"tensor({_NAMES[number]})"
 
 

@@ -20,7 +20,7 @@ import onnx
 from onnx import AttributeProto
 from onnx.helper import make_tensor_value_info
 
-from amp_rewrite.graph.custom import CustomOperator, Customs, custom_ports
+from amp_rewrite.graph.custom import Customs, custom_ports
 from amp_rewrite.graph.ports import Ports, ports_of
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.mend_nodes import MendedNodes
@@ -77,7 +77,6 @@ class Attribute(NamedTuple):
     """One attribute of a node.
 
     Attributes:
-        kind: Its type, a number of onnx.AttributeProto.AttributeType.
         value: A number, a string, a list of them, a tensor, or the type string of a type; None for
             a graph and for a reference.
         reference: The attribute of the function around the node that it refers to, or "".
@@ -94,9 +93,7 @@ class Body:
 
     Attributes:
         owner: The node that holds it; ABSENT for the main graph.
-        name: The attribute that holds it, "body", or "bodies[0]" for one of several.
-        inputs: Its inputs.
-        outputs: Its outputs.
+        name: The attribute that holds it.
         initializers: Its initializers; one that is an input, too, is in both lists.
         nodes: Its own nodes, without those inside them.
         end: The number of the first node behind it and all that is inside.
@@ -104,10 +101,10 @@ class Body:
 
     owner: int = ABSENT
     name: str = ""
-    inputs: list[int] = field(default_factory=list[int])
-    outputs: list[int] = field(default_factory=list[int])
-    initializers: list[int] = field(default_factory=list[int])
-    nodes: list[int] = field(default_factory=list[int])
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    initializers: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
     end: int = 0
 
 
@@ -123,10 +120,8 @@ class Declared:
     """The messages that declare a value.
 
     Attributes:
-        input: Its entry among the inputs of its graph, or None.
         output: Its first entry among the outputs, or None.
         again: Its other entries among the outputs.
-        info: Its value_info, or None.
         latest: The entry whose type and shape count: the last one of an output, if there is one.
             None if no entry has them; of an initializer, value_info does not count.
     """
@@ -142,43 +137,29 @@ class Declared:
 class FlatGraph:
     """The nodes and values of a model, or of one function, by number; no message is copied.
 
-    Nodes are numbered in execution order, those of a graph inside a node right behind the node.
+    Nodes are numbered in execution order, those of a graph inside a node right after the node. A
+    list has an entry for each node, value, graph or operator, which its name tells.
 
     Attributes:
-        proto: The model.
-        files: The data files beside it.
         opsets: Domain -> opset.
-        ir_version: The version of the file format.
-        metadata_props: The model's metadata.
         functions: The model's functions that calls run, by what calls them.
         attached: All of its functions. One that is not among `functions` is called like an operator
             that has a schema: runtimes run their kernel of it, whatever the body says.
         operators: The operators in use; nothing may call Cast, where all Casts are idle.
         bodies: The graphs; the main graph is the first.
         finished: The graphs inside nodes, each behind those inside it.
-        operator: By node, the number of its operator.
-        node_names: By node, its name.
-        body_of: By node, its graph.
         inputs: The values that nodes read, ABSENT where an input is left out, node after node.
         input_start: By node, where its inputs begin in `inputs`; one more entry for the end.
         outputs: The values that nodes make, node after node; one without a name is one, too.
         output_start: By node, where its outputs begin in `outputs`; one more for the end.
-        value_names: By value, its name.
         recorded: By value, the type string that the file records, or None.
         producer: By value, the node that makes it, or ABSENT.
         home: By value, the graph that defines it.
-        metadata: Node -> its metadata, of those that have some.
-        bound: The values of the main graph that training_info binds; they keep their types.
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
         signatures: Node -> its attributes, see `signature`, of those that have some.
         spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
-        nodes: By number, the node.
-        graphs: By number, the graph; of a function, the function.
-        declared: Value -> the messages that declare it.
-        tensors: Initializer -> its tensor, of dense ones.
-        sparse: Initializer -> its message, of sparse ones.
         unused: Graph -> entries of value_info that name nothing in it.
         given: The nodes that had no name and were given one.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
@@ -193,53 +174,43 @@ class FlatGraph:
     files: ExternalFiles
     opsets: Mapping[str, int]
     ir_version: int = 0
-    metadata_props: Mapping[str, str] = field(default_factory=dict[str, str])
-    functions: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
-    attached: Mapping[Operator, FlatFunction] = field(default_factory=dict[Operator, FlatFunction])
-    operators: list[Operator] = field(default_factory=list[Operator])
-    bodies: list[Body] = field(default_factory=list[Body])
-    finished: list[int] = field(default_factory=list[int])
-    operator: list[int] = field(default_factory=list[int])
-    node_names: list[str] = field(default_factory=list[str])
-    body_of: list[int] = field(default_factory=list[int])
-    inputs: list[int] = field(default_factory=list[int])
+    metadata_props: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[Operator, FlatFunction] = field(default_factory=dict)
+    attached: Mapping[Operator, FlatFunction] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
+    operator: list[int] = field(default_factory=list)
+    node_names: list[str] = field(default_factory=list)
+    body_of: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
     input_start: list[int] = field(default_factory=lambda: [0])
-    outputs: list[int] = field(default_factory=list[int])
+    outputs: list[int] = field(default_factory=list)
     output_start: list[int] = field(default_factory=lambda: [0])
-    value_names: list[str] = field(default_factory=list[str])
-    recorded: list[str | None] = field(default_factory=list["str | None"])
-    producer: list[int] = field(default_factory=list[int])
-    home: list[int] = field(default_factory=list[int])
-    metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
-    bound: frozenset[int] = frozenset()
-    customs: Customs = field(default_factory=dict[tuple[str, str], CustomOperator])
-    idle_casts: list[int] = field(default_factory=list[int])
+    value_names: list[str] = field(default_factory=list)
+    recorded: list[str | None] = field(default_factory=list)
+    producer: list[int] = field(default_factory=list)
+    home: list[int] = field(default_factory=list)
+    metadata: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    customs: Customs = field(default_factory=dict)
+    idle_casts: list[int] = field(default_factory=list)
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
-    signatures: dict[int, Signature] = field(default_factory=dict[int, Signature])
-    spelled: dict[int, Spelled] = field(default_factory=dict[int, Spelled], repr=False)
-    nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
-    graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(
-        default_factory=list["onnx.GraphProto | onnx.FunctionProto"]
-    )
-    declared: dict[int, Declared] = field(default_factory=dict[int, Declared])
-    tensors: dict[int, StoredTensor] = field(default_factory=dict[int, StoredTensor])
-    sparse: dict[int, onnx.SparseTensorProto] = field(
-        default_factory=dict[int, onnx.SparseTensorProto]
-    )
-    unused: dict[int, list[onnx.ValueInfoProto]] = field(
-        default_factory=dict[int, "list[onnx.ValueInfoProto]"]
-    )
-    given: set[int] = field(default_factory=set[int])
+    signatures: dict[int, Signature] = field(default_factory=dict)
+    spelled: dict[int, Spelled] = field(default_factory=dict, repr=False)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(default_factory=list)
+    declared: dict[int, Declared] = field(default_factory=dict)
+    tensors: dict[int, StoredTensor] = field(default_factory=dict)
+    unused: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
     external_attributes: bool = False
     mended: MendedNodes = field(default_factory=MendedNodes)
     infer: Callable[[FlatGraph], Mapping[int, Sequence[int | None]]] | None = None
-    lengths: Mapping[str, int] = field(default_factory=dict[str, int])
+    lengths: Mapping[str, int] = field(default_factory=dict)
     objects: object = field(default=None, repr=False, compare=False)
     paintings: object = field(default=None, repr=False, compare=False)
-    _held: dict[int, StoredTensor | None] = field(
-        default_factory=dict[int, "StoredTensor | None"], repr=False, compare=False
-    )
+    _held: dict[int, StoredTensor | None] = field(default_factory=dict, repr=False, compare=False)
 
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
@@ -302,11 +273,11 @@ class FlatGraph:
         entry = self.declared.get(value)
         if entry is not None and entry.latest is not None:
             return shape_of(entry.latest)
-        held = self.tensors.get(value) or self.sparse.get(value)
+        held = self.tensors.get(value)
         return None if held is None else held.dims
 
     def initializer(self, value: int) -> StoredTensor | None:
-        """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
+        """Return the tensor of an initializer, None for any other value."""
         return self.tensors.get(value)
 
     def keep_names(self, names: Sequence[str]) -> None:
@@ -315,17 +286,11 @@ class FlatGraph:
             self.node_names[node] = names[node] or self.node_names[node]
 
     def messages_of(self, value: int) -> list[onnx.ValueInfoProto]:
-        """Return what declares a value; of what they say twice, the last one counts.
-
-        An initializer that is not an input declares itself, after its value_info.
-        """
+        """Return what declares a value; of what they say twice, the last one counts."""
         entry = self.declared.get(value, Declared())
         first, held = entry.input or entry.info, list[onnx.ValueInfoProto]()
         if entry.input is None and value in self.tensors:
             held = [make_tensor_value_info("", self.tensors[value].dtype, self.tensors[value].dims)]
-        elif entry.input is None and value in self.sparse:
-            sparse = self.sparse[value]
-            held = [make_tensor_value_info("", sparse.values.data_type, sparse.dims)]
         outputs = () if entry.output is None else (entry.output, *entry.again)
         return [*(() if first is None else (first,)), *held, *outputs]
 
@@ -388,11 +353,6 @@ class FlatGraph:
         is_end = self.is_output(written) and not self.uses(written)
         return types[read] is not None and types[read] == types[written] and not is_end
 
-    def bind(self, names: frozenset[str]) -> None:
-        """Let the values of the main graph that have these names be bound."""
-        values = enumerate(zip(self.home, self.value_names, strict=True)) if names else ()
-        self.bound = frozenset(v for v, (home, name) in values if home == MAIN and name in names)
-
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""
         return self.called(node) in self.functions
@@ -406,10 +366,7 @@ class FlatGraph:
         return self.metadata.get(node, {})
 
     def ports_of(self, node: int, types: Sequence[str | None]) -> Ports:
-        """Return the type variables of a node whose inputs have these types, by its schema.
-
-        An operator without one has those that a list says.
-        """
+        """Return the type variables of a node whose inputs have these types, by its schema."""
         called, n_outputs = self.called(node), self.output_start[node + 1] - self.output_start[node]
         custom = self.customs.get(called[:2]) if self.customs else None
         if custom is not None:

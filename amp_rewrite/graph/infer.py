@@ -37,12 +37,8 @@ def infer(
 ) -> FlatTypes:
     """Return the type of every value of a model, those of graphs inside nodes included.
 
-    The bodies of model-local functions are not included: they have one set of types per call.
-
-    Args:
-        graph: The model, or the body of a function.
-        inputs: What a call gives to a function: the types of its inputs.
-        attributes: What a call gives to a function: its attributes.
+    The bodies of model-local functions are not included: they have one set of types per call, which
+    gives the types of its `inputs`, and its `attributes`.
     """
     return _Inference(graph, attributes or {}).run(inputs)
 
@@ -60,12 +56,10 @@ class _Inference:
     """One run over a graph; function bodies get a run of their own."""
 
     graph: FlatGraph
-    bound: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
-    calls: dict[_Key, tuple[str | None, ...]] = field(
-        default_factory=dict[_Key, tuple["str | None", ...]]
-    )
-    incomplete: list[int] = field(default_factory=list[int])
-    by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict[_Key, tuple[str, ...]])
+    bound: Mapping[str, Attribute] = field(default_factory=dict)
+    calls: dict[_Key, tuple[str | None, ...]] = field(default_factory=dict)
+    incomplete: list[int] = field(default_factory=list)
+    by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin without any type."""

@@ -1,8 +1,4 @@
-"""Every key under which the package notes something in a model.
-
-What stands in `metadata_props` travels with the file; what stands in `meta` lasts as long as the
-object does.
-"""
+"""Every key under which the package notes something in a model."""
 
 # In the metadata_props of a node.
 PART_KEY = "amp_rewrite.part"
@@ -31,12 +27,16 @@ CHECKPOINT_KEY = "amp_rewrite.checkpoint"
 """In a checkpoint instead: its version, roles and progress, as JSON."""
 
 # In the meta of a model or its main graph.
-ORIGIN_KEY = "amp_rewrite.origin"
-"""The messages that a model was read from (origin.py)."""
+MESSAGE_KEY = "amp_rewrite.message"
+"""The message that a model was read from."""
 TRAINING_KEY = "amp_rewrite.training"
 """The training graph that was made of a model."""
 PREPARED_KEY = "amp_rewrite.prepared_for_gradients"
 """Says that a model has been prepared for gradients."""
+
+# In the meta of a node.
+GIVEN_NAME_KEY = "amp_rewrite.given_name"
+"""The name that a node was given when it was read, since it had none."""
 
 # In the meta of a value.
 COMPARED_KEY = "amp_rewrite.compared"

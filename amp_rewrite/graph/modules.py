@@ -34,10 +34,7 @@ def noted_module(flat: FlatGraph, node: int) -> str:
 
 
 def _module_in_name(name: str) -> str:
-    """Return the module of `/encoder/layer.0/MatMul`: "encoder.layer.0".
-
-    A module in a Sequential repeats the name of that: `/features/features.0/Conv`.
-    """
+    """Return the module of `/encoder/layer.0/MatMul`: "encoder.layer.0"."""
     if not name.startswith("/"):
         return _WHOLE_MODEL
     path = list[str]()
@@ -50,12 +47,7 @@ def _module_in_name(name: str) -> str:
 
 
 def known_as(name: str, module: str) -> tuple[str, ...]:
-    """Return what may be said for a node: its name, and the modules around it, inner ones first.
-
-    Args:
-        name: The name of the node.
-        module: The path of its module.
-    """
+    """Return what may be said for a node: its name, and the modules around it, inner ones first."""
     return (name, *_around(module or _module_in_name(name)))
 
 

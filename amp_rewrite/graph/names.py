@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from amp_rewrite.graph.traverse import graphs_in
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
 
@@ -48,15 +47,6 @@ def names_in(graph: ir.Graph) -> Iterator[str]:
         yield from (v.name or "" for v in inner.inputs)
         yield from inner.initializers
         yield from (v.name or "" for node in inner for v in node.outputs)
-
-
-def bound_names(proto: onnx.ModelProto) -> frozenset[str]:
-    """Return the values of the main graph that training_info binds."""
-    return frozenset(
-        binding.key
-        for info in proto.training_info
-        for binding in (*info.initialization_binding, *info.update_binding)
-    )
 
 
 def is_utf8(text: str) -> bool:

@@ -26,8 +26,6 @@ class Ports:
 
     Attributes:
         schema: The operator's schema, or None for a custom operator or a function call.
-        inputs: One variable per actual input.
-        outputs: One variable per actual output.
     """
 
     schema: Schema | None

@@ -37,16 +37,10 @@ _FEW = 1 << 9
 
 
 def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
-    """Return `values` rounded to nearest, ties to even.
+    """Return values of any shape, rounded to nearest, ties to even.
 
-    Args:
-        values: Any shape; float32 (any other float type is rounded by numpy).
-        dtype: The type to round to.
-        saturate: Finite values that would become infinite get this magnitude instead; 0 lets them.
-            Infinities stay infinities and NaN stays NaN either way.
-
-    Returns:
-        An array of `dtype.numpy` of the same shape.
+    With `saturate`, finite values that would become infinite get this magnitude instead. Infinities
+    stay infinities and NaN stays NaN either way.
     """
     if saturate:
         values = _saturate(values, dtype, saturate)

@@ -24,7 +24,6 @@ class RoundingLoss:
     """Losses of a constant's elements in a 16-bit type.
 
     Attributes:
-        nonzero: How many are not zero.
         overflowed: How many finite ones round to infinity.
         small: How many nonzero ones lie below the smallest normal number.
         largest_relative: The largest error of an element that does not, relative to it.
@@ -56,11 +55,7 @@ class RoundingLoss:
 
 
 def rounding_loss(stream: Stream, dtype: DType) -> RoundingLoss:
-    """Measure what a stream of float32 elements loses in a low type, a long one on all cores.
-
-    Raises:
-        LoadError: The stream cannot be read.
-    """
+    """Measure what a stream of float32 elements loses in a low type, a long one on all cores."""
     stream = stream.at_hand()
 
     def share(first: int) -> RoundingLoss:

@@ -45,9 +45,7 @@ class Port:
     """One formal input or output.
 
     Attributes:
-        name: The formal name.
         variable: A type variable ("T") or a fixed type string ("tensor(float)").
-        optional: The port may be absent.
         variadic: The port stands for every remaining actual.
         homogeneous: All actuals of a variadic port share one type.
     """
@@ -61,11 +59,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One formal attribute; of a contrib operator only the name is known.
-
-    Attributes:
-        type: The number of its type in AttributeProto.AttributeType.
-    """
+    """One formal attribute; of a contrib operator only the name is known."""
 
     type: int = AttributeProto.UNDEFINED
     required: bool = False
@@ -77,7 +71,6 @@ class Schema:
 
     Attributes:
         variables: Type variable -> the type strings it admits. A fixed port type is not in it.
-        attributes: Attribute name -> what the schema says of it.
         n_inputs: The least and the largest number of inputs.
         n_outputs: The least and the largest number of outputs.
     """

@@ -14,12 +14,7 @@ class Sizes:
     """Shapes and numbers of elements of a model's values."""
 
     def __init__(self, flat: FlatGraph, inferred: Mapping[int, Shape] | None = None) -> None:
-        """Take the shapes that the file records.
-
-        Args:
-            flat: The model.
-            inferred: By value, shapes that are known besides, which count instead.
-        """
+        """Take the shapes that the file records; those of `inferred`, by value, count instead."""
         self._flat, self._inferred = flat, inferred or {}
         self._elements: dict[int, int | None] = {}
 

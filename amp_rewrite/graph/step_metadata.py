@@ -93,15 +93,7 @@ class Described(Protocol):
 def check_description(model: Described, where: object = None, *, complete: bool = False) -> None:
     """Refuse a model that describes itself as a training step, but not as this package does.
 
-    Args:
-        model: The model.
-        where: Its file, for errors.
-        complete: Whether it must be a step of this version, with every field that one has;
-            otherwise what it does say must be of the kinds that are expected here.
-
-    Raises:
-        StepError: The description is not JSON, a field is of another kind, or one is missing or
-            unknown.
+    A `complete` one is of this version and has every field; of another, only what is there counts.
     """
     try:
         description: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))

@@ -63,11 +63,7 @@ def source_key(node: ir.Node) -> str:
 
 
 def check_marks(metadata: Mapping[str, str], where: str) -> None:
-    """Refuse a node whose metadata say what no step says.
-
-    Raises:
-        GraphError: There is no such part.
-    """
+    """Refuse a node whose metadata say what no step says."""
     part = metadata.get(PART_KEY, Part.LOSS)
     if part not in _PARTS:
         raise GraphError(

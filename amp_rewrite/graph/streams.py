@@ -55,11 +55,9 @@ class Stream:
     """The elements of a tensor, in order and flat; nothing is read or computed before it is needed.
 
     Attributes:
-        count: How many elements there are.
         dtype: The type in which they are stored, little endian.
         origin: Where they are: in a file, in a flat array, or in one that a function makes.
         conversions: What becomes of each element on the way, one after the other.
-        name: What to call the tensor in an error.
     """
 
     count: int
@@ -110,13 +108,6 @@ class Stream:
         self, first: int = 0, count: int | None = None, block: int = BLOCK
     ) -> Iterator[Array]:
         """Yield converted elements as flat, contiguous arrays that are not to be written to.
-
-        Only one block is in memory at a time, besides what `origin` holds.
-
-        Args:
-            first: The element to begin with.
-            count: How many elements; None for all that follow.
-            block: The largest number of elements at once.
 
         Raises:
             LoadError: The file cannot be read, or ends too early.

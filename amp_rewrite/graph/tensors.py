@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -46,14 +45,7 @@ class ProtoTensor(ir.TensorProtoTensor):
 
 
 class ConvertedTensor(ir.LazyTensor):
-    """A tensor rounded to another float type when it is read, chunk by chunk.
-
-    Attributes:
-        source: The tensor that is converted.
-        target: The type to round to.
-        saturate: The magnitude that finite values out of range get; 0 makes them infinite.
-        exponent: The power of two that elements are multiplied by before.
-    """
+    """A tensor rounded to another float type when it is read, chunk by chunk."""
 
     __slots__ = ("exponent", "saturate", "source", "target")
 
@@ -89,29 +81,9 @@ class ConvertedTensor(ir.LazyTensor):
             result[start:end] = block
         return result.reshape(self.shape.numpy())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return the converted tensor for numpy."""
-        return self.numpy().astype(dtype) if dtype is not None else self.numpy()
-
-    def tobytes(self) -> bytes:
-        """Return the converted bytes, little endian."""
-        return b"".join(bytes(chunk) for chunk in byte_chunks(self))
-
-    def tofile(self, file: IO[bytes]) -> None:
-        """Write the converted bytes chunk by chunk."""
-        for chunk in byte_chunks(self):
-            file.write(chunk)
-
-    def __repr__(self) -> str:
-        """Name the conversion."""
-        return f"ConvertedTensor({self.name!r}, {self.source.dtype} -> {self.target.name})"
-
 
 def elements(tensor: ir.TensorProtocol) -> Stream:
-    """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor.
-
-    Data that are in no file are what `tensor.numpy()` returns when they are needed.
-    """
+    """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor."""
     if isinstance(tensor, ConvertedTensor):
         source = elements(tensor.source)
         return source.converted(tensor.target, tensor.saturate, tensor.exponent)
@@ -136,15 +108,6 @@ def stored(tensor: ir.TensorProtocol) -> Stream:
         else lambda: np.frombuffer(tensor.tobytes(), np.uint8)
     )
     return Stream(tensor.nbytes, np.dtype(np.uint8), origin, name=tensor.name or "")
-
-
-def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
-    """Yield the bytes that ONNX stores for a tensor (raw_data, external data), in order.
-
-    Raises:
-        LoadError: The external data cannot be read.
-    """
-    return (block.view(np.uint8).data for block in stored(tensor).blocks())
 
 
 def _whole_bytes(dtype: ir.DataType) -> bool:
@@ -173,37 +136,6 @@ def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     return None if value is None else value.const_value
 
 
-class SparseTensor(ir.LazyTensor):
-    """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
-
-    Attributes:
-        proto: The SparseTensorProto.
-    """
-
-    __slots__ = ("proto",)
-
-    def __init__(self, proto: onnx.SparseTensorProto) -> None:
-        """Refer to the message, which must have been checked."""
-        super().__init__(
-            lambda: ir.Tensor(_dense_array(proto)),
-            ir.DataType(proto.values.data_type),
-            ir.Shape(proto.dims, frozen=True),
-            name=proto.values.name,
-        )
-        self.proto = proto
-
-
-def _dense_array(proto: onnx.SparseTensorProto) -> np.ndarray:
-    values = ir.TensorProtoTensor(proto.values).numpy()
-    indices = ir.TensorProtoTensor(proto.indices).numpy()
-    dense = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
-    else:
-        dense[tuple(indices.T)] = values
-    return dense
-
-
 def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Yield the dense tensors of a model, of initializers and attributes, in a fixed order."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
@@ -213,27 +145,16 @@ def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for value in graph.initializers.values():
         tensor = value.const_value
-        if tensor is not None and not isinstance(tensor, SparseTensor):
+        if tensor is not None:
             yield tensor
     for node in graph:
-        attributes = node.attributes.data
-        for attribute in attributes.values():
-            yield from _attribute_tensors(attribute)
-
-
-def _attribute_tensors(attribute: ir.Attr) -> Iterator[ir.TensorProtocol]:
-    kinds = ir.AttributeType
-    if attribute.value is None:
-        return
-    if attribute.type is kinds.TENSOR:
-        yield attribute.value
-    elif attribute.type is kinds.TENSORS:
-        yield from attribute.value
-    elif attribute.type is kinds.GRAPH:
-        yield from _tensors(attribute.value)
-    elif attribute.type is kinds.GRAPHS:
-        for graph in attribute.value:
-            yield from _tensors(graph)
+        for attribute in node.attributes.data.values():
+            if attribute.value is None:
+                continue
+            if attribute.type is ir.AttributeType.TENSOR:
+                yield attribute.value
+            elif attribute.type is ir.AttributeType.GRAPH:
+                yield from _tensors(attribute.value)
 
 
 def source_file(tensor: ir.TensorProtocol) -> str | None:

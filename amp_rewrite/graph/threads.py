@@ -30,10 +30,6 @@ def in_order(function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
     Two items a core are taken ahead: at most two results a core are held. When one fails or
     the consumer stops, those that have not begun are dropped; the error comes after the threads
     have ended.
-
-    Args:
-        function: What to compute; it should spend its time where numpy releases the lock.
-        items: The items; they are taken by the consumer's thread.
     """
     threads = cores()
     pending: deque[Future[R]] = deque()

@@ -1,8 +1,8 @@
 """The known traits of every operator: one table, which every other question is a query of.
 
 In the manner of xDSL's traits: a row says what holds for an operator at every opset and in every
-mode; what depends on an attribute is left to whoever asks. An operator on a list or with a
-gradient rule has a row, if an empty one. An unknown operator promises nothing.
+mode; what depends on an attribute is left to whoever asks. An operator without a row promises
+nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ class Row:
     """The known facts of an operator.
 
     Attributes:
-        traits: What it promises.
         data: The inputs that hold data; others are shapes, indices, conditions. None is all.
         settings: Floating-point inputs that set up the operator and are not trained.
         pole: The input at which zero gives an infinity.
@@ -275,62 +274,16 @@ _CONTRIBUTED: tuple[Family, ...] = (
 )
 """Those of com.microsoft."""
 
-_NOTHING: Mapping[str, str] = {
-    "": ("DeformConv DequantizeLinear Det GroupNormalization SimplifiedLayerNormalization SwiGLU"),
-    "ai.onnx.preview": "FlexAttention",
-    "ai.onnx.preview.training": "Adagrad Adam Gradient Momentum",
-    "ai.onnx.ml": (
-        "ArrayFeatureExtractor Binarizer CastMap DictVectorizer FeatureVectorizer Imputer"
-        " LabelEncoder LinearClassifier LinearRegressor Normalizer OneHotEncoder SVMClassifier"
-        " SVMRegressor Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor ZipMap"
-    ),
-    "com.microsoft": (
-        "AttnLSTM BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu"
-        " BitmaskBiasDropout BitmaskDropout BranchwiseRMSNorm CDist CausalConvWithState"
-        " ComplexMul ComplexMulConj ConvStateReplay ConvTransposeWithDynamicPads CropAndResize"
-        " DecoderAttention DecoderMaskedSelfAttention"
-        " DequantizeBFP DequantizeLinear DequantizeWithOrder DynamicQuantizeLSTM"
-        " DynamicQuantizeMatMul DynamicSparseAttention DynamicTimeWarping EPContext"
-        " EmbedLayerNormalization EngramGate ExpandDims FastGelu FusedConv FusedGemm FusedMatMul"
-        " FusedMatMulActivation GatedAdd GatedDeltaNet GatedDeltaNetStateReplay GatedRMSNorm"
-        " GatedRelativePositionBias GatherND GatherPacked Gelu GemmFastGelu"
-        " GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample GroupNorm"
-        " HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix Inverse Irfft"
-        " IsAllFinite LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding"
-        " Mamba2Verify MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4"
-        " MatMulFpQ4 MatMulIntegerToFloat MatMulNBitsMlp MatMulNBitsQLoRA"
-        " MatMulNBitsQkv MatMulPacked MaxpoolWithMask MoE MoEGroupRouter MoEPacked"
-        " MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv"
-        " PackedSparseAttentionIndexer Pad PagedAttention QAttention"
-        " QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv"
-        " QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid"
-        " QLinearSoftmax QLinearWhere QOrderedAttention QOrderedGelu"
-        " QOrderedLayerNormalization QOrderedLongformerAttention QOrderedMatMul QuantizeBFP"
-        " QuantizeLinear QuantizeWithOrder QuickGelu RMSNormRotary Range RelativePositionBias"
-        " RemovePadding RestorePadding Rfft RotaryEmbedding SampleOp Sampling ScaledSiLU"
-        " SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization Snpe"
-        " SparseAttention SparseAttentionIndexer SparsePagedAttention SparseToDenseMatMul SwiGLU"
-        " TorchEmbedding TransposeMatMul Trilu UnfoldTensor Unique VarlenCausalConvWithState"
-        " WhisperBeamSearch WordConvEmbedding"
-    ),
-}
-"""Domain -> operators that lists name and of which nothing above is known to hold."""
-
 
 def _key(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
 
 
 def _table() -> Mapping[str, Row]:
-    """Return the table.
-
-    Raises:
-        ValueError: An operator has two rows.
-    """
+    """Return the table."""
     families = [*_STRUCTURE, *_ELEMENTS, *_ARITHMETIC]
     rows = [(name, row) for names, row in families for name in names.split()]
     rows += [(_key("com.microsoft", n), row) for names, row in _CONTRIBUTED for n in names.split()]
-    rows += [(_key(d, name), Row()) for d, names in _NOTHING.items() for name in names.split()]
     table = dict(rows)
     if len(table) < len(rows):
         raise ValueError(f"two rows for one operator, among {sorted(name for name, _ in rows)}")

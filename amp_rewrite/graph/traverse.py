@@ -37,17 +37,10 @@ def captured(node: ir.Node) -> list[ir.Value]:
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs among a node's attributes.
-
-    A reference to an attribute of the function around the node holds none.
-    """
+    """Yield the graphs among a node's attributes."""
     for attribute in node.attributes.data.values():
-        if attribute.value is None:
-            continue
-        if attribute.type == AttributeProto.GRAPH:
+        if attribute.type == AttributeProto.GRAPH and attribute.value is not None:
             yield attribute.value
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.value
 
 
 def graphs_in(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -67,10 +60,7 @@ def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def remove_unused_nodes(graph: ir.Graph) -> None:
-    """Remove the nodes of a sorted graph that no output of it needs, in place.
-
-    What only the graphs inside such a node read goes too. Initializers and inputs stay.
-    """
+    """Remove the nodes of a sorted graph that no output of it needs, in place."""
     unused: list[ir.Node] = []
     for node in reversed(graph):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):

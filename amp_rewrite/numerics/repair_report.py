@@ -12,9 +12,7 @@ from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.io.judged_file import judged_by
-from amp_rewrite.graph.io.model_files import Path
+from amp_rewrite.graph.io.model_files import Path, judged_by
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.convert.load_judge import LoadJudge
@@ -115,7 +113,7 @@ class Repair(Shown):
     @property
     def casts(self) -> int:
         """How many Casts were added."""
-        planned = sum(1 for cast in self.raised.plan.casts if cast.existing == ABSENT)
+        planned = len(self.raised.plan.casts)
         return planned + self.raised.mended.casts
 
     @cached_property

@@ -160,7 +160,7 @@ class RewriteResult(Planned):
             OptionError: No input has a dimension of such a name, or a length is impossible.
         """
         from amp_rewrite.graph.proto.missing_shapes import missing_shapes
-        from amp_rewrite.rewriting.plan.free_lengths import check_dimensions, free_lengths
+        from amp_rewrite.rewriting.plan.input_ranges import check_dimensions, free_lengths
 
         lengths = self.options.lengths if dims is None else free_lengths(dims)
         check_dimensions(lengths, self.flat)

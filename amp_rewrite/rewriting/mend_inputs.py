@@ -18,7 +18,7 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
 from amp_rewrite.graph.traits import Trait, has, row_of
-from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+from amp_rewrite.rewriting.apply.rewritten_graph import rewritten_flat
 from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 

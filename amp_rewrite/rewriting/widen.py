@@ -21,7 +21,7 @@ from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
-from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+from amp_rewrite.rewriting.apply.rewritten_graph import rewritten_flat
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote
@@ -266,7 +266,7 @@ def with_float32_ends(flat: FlatGraph) -> tuple[FlatGraph, int]:
         return flat, 0
     plan = plan_casts(context, raised(context, ()))
     rewritten = rewritten_flat(flat, context.type_graph, plan, (), {}).flat
-    return rewritten, sum(1 for cast in plan.casts if cast.existing == ABSENT)
+    return rewritten, len(plan.casts)
 
 
 def single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:

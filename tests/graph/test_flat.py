@@ -79,16 +79,6 @@ def test_an_input_that_is_left_out_is_absent_and_no_use_of_any_value(nested: Fla
     assert sorted(uses) == [slot for slot, v in enumerate(nested.inputs) if v != ABSENT]
 
 
-def test_uses_stand_in_execution_order_once_for_each_input(nested: FlatGraph) -> None:
-    h = value(nested, "h")
-    readers = ["loop", "sum", "double", "double", "clip"]
-    assert [nested.node_names[n] for n in nested.readers(h)] == readers
-    found = [(nested.node_names[nested.reader(s)], nested.index(s)) for s in nested.uses(h)]
-    assert found == list(zip(readers, [2, 1, 0, 1, 0], strict=True))
-    assert all(nested.inputs[slot] == h for slot in nested.uses(h))
-    assert nested.uses(value(nested, "y")) == []
-
-
 def test_graphs_beside_each_other_may_repeat_a_name() -> None:
     flat = flat_of(
         f"""{HEAD} g (float[2] x, bool b) => (float[2] y) {{

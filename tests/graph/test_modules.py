@@ -9,7 +9,6 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.read_flat import read_flat as load_flat
 from amp_rewrite.graph.modules import module_path, nodes_by_name, nodes_called
-from amp_rewrite.page.grouping import Group, group_nodes
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -101,21 +100,3 @@ def test_explain_takes_modules_and_values_and_says_the_module() -> None:
     assert amp.explain(result, "z") == amp.explain(result, "node_2")
     with pytest.raises(OptionError, match=r"encoder\.layers\.0"):
         amp.explain(result, "encoder.layer.0")
-
-
-def test_the_report_and_rules_have_modules() -> None:
-    seen: list[str] = []
-
-    class Watch:
-        def keep(self, node: amp.RuleNode) -> None:
-            seen.append(node.module)
-
-    report = amp.rewrite(model(), rules=[Watch()]).report
-    assert {*seen} == {*SCOPES}
-    assert [node.get("module", "") for node in report.to_dict()["nodes"]] == SCOPES
-
-
-def test_folders_of_the_page_are_modules() -> None:
-    root = group_nodes(load_flat(model()), [True] * 4)
-    labels = [member.label for member in root.members if isinstance(member, Group)]
-    assert labels == ["encoder/layers"]

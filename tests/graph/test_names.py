@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
-from amp_rewrite.graph.added import AddedNames, is_added, origin
+from amp_rewrite.graph.added import AddedNames, origin
 from amp_rewrite.graph.names import FreeNames, names_in
 
 _NESTED = """
@@ -49,7 +49,6 @@ def test_what_is_added_has_a_name_that_no_node_and_no_value_has() -> None:
     assert (first, origin(first)) == ("x-CastToFp16-0-AutoMixedPrecision", "x")
     inner = next(n for n in graph.all_nodes() if n.name == "inner")
     inner.name = names.cast("x", FLOAT16)
-    assert is_added(inner)
     assert AddedNames.of(graph).number("x-CastToFp16") == first
     assert AddedNames.of(graph).part("x", "CastToFp16") == first
     assert names.inner("x", FLOAT32) == "x-Fp32-0-AutoMixedPrecision"

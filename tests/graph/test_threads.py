@@ -40,12 +40,3 @@ def test_an_error_drops_what_has_not_begun_and_waits_for_the_threads():
         list(in_order(fail, range(100)))
     assert threading.active_count() == before
     assert set(begun) <= {0, 1, 2, 3}
-
-
-@pytest.mark.usefixtures("two_cores")
-def test_a_consumer_that_stops_ends_the_threads():
-    before = threading.active_count()
-    results = in_order(str, range(100))
-    assert next(results) == "0"
-    results.close()
-    assert threading.active_count() == before

@@ -11,6 +11,7 @@ import pytest
 from house import MODULES, trees
 
 import amp_rewrite
+from amp_rewrite.graph.schemas import names
 from amp_rewrite.graph.traits import TABLE
 
 PACKAGE = Path(amp_rewrite.__file__).parent
@@ -19,7 +20,9 @@ DEFENCE = "# operators: "
 """Begins a comment, in a table or right above it, that says why the table is one of its own."""
 
 NAMES = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""}
-NAMES |= {name.removeprefix("com.microsoft::") for name in TABLE}
+NAMES |= {
+    name.removeprefix("com.microsoft::") for name in (*TABLE, *names(""), *names("com.microsoft"))
+}
 
 
 def operators_in(node: ast.AST) -> int:

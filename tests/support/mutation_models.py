@@ -153,7 +153,7 @@ def rich_model() -> onnx.ModelProto:
     """A model with about every message of ONNX in it."""
     model = parser.parse_model(BRANCHES)
     graph = model.graph
-    graph.sparse_initializer.append(sparse("s"))
+    graph.initializer.append(numpy_helper.from_array(np.ones(4, np.float32), "s"))
     graph.node.append(helper.make_node("Constant", [], ["k"], sparse_value=sparse("")))
     graph.node.append(helper.make_node("Other", ["s", "k"], ["z"], domain="own", strings=["a"]))
     graph.quantization_annotation.add(tensor_name="h").quant_parameter_tensor_names.add(

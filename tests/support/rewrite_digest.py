@@ -110,7 +110,7 @@ def save_form(source: Path, folder: Path, form: tuple[Precision, str]) -> str:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* inputs? of the model with a default", amp.AmpWarning)
         result = amp.rewrite(source, precision=precision, target=target)
-    amp.save(result.model, folder / "rewritten.onnx")
+    result.save(folder / "rewritten.onnx")
     files = sorted(folder.iterdir())
     return digest((path.read_bytes() for path in files), result.report.to_json())
 

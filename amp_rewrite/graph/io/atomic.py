@@ -12,12 +12,7 @@ from amp_rewrite.errors import SaveError
 
 
 class Replacement:
-    """A file that is being written under a hidden temporary name.
-
-    Attributes:
-        file: Where to write.
-        path: The temporary name.
-    """
+    """A file that is being written under a hidden temporary name."""
 
     def __init__(self, folder: str, name: str) -> None:
         """Create the temporary file in `folder`, for a file that will be called like `name`."""
@@ -67,11 +62,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextmanager
 def one_at_a_time(folder: str) -> Generator[None]:
-    """Let one process, and one thread of it, put files in place in a folder at a time.
-
-    The lock is one of the folder itself, and no file is left behind. A file system that has none
-    lets everybody in.
-    """
+    """Let one process, and one thread of it, put files in place in a folder at a time."""
     with ExitStack() as lock:
         with suppress(OSError, ImportError):
             import fcntl  # not on Windows
@@ -97,11 +88,7 @@ def writing(what: str, where: object) -> Generator[None]:
 
 
 def check_target(folder: str, name: str) -> None:
-    """Refuse a target that cannot or must not be replaced.
-
-    Raises:
-        SaveError: The folder is missing, or the target is not a regular file or write-protected.
-    """
+    """Refuse a target that cannot or must not be replaced."""
     target = os.path.join(folder, name)
     if not os.path.isdir(folder):
         raise SaveError(

@@ -1,14 +1,15 @@
 """Move a model to a newer opset with onnx's version converter, keeping what that would lose.
 
 The converter takes a message of less than 2 GB, and returns operators, types and the description of
-the model. It drops functions, training_info, sparse initializers, metadata and annotations. So it
+the model. It drops functions, training_info, metadata and annotations. So it
 gets a model without its large weights; of what it returns, the nodes and the constants that these
-need are taken, and all else stays as it was. What it cannot keep is refused.
+need are taken, and all else stays as it was. What it cannot keep is refused. It fails on declared
+shapes that contradict what inference finds, such as those of rank 0 in Paddle's exports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx.checker
@@ -21,8 +22,14 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.read_object import messages_of
-from amp_rewrite.graph.io.slim_proto import slim_proto
-from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
+from amp_rewrite.graph.io.typeproto import read_shape
+from amp_rewrite.graph.io.write import slim_proto
+from amp_rewrite.graph.proto.shape_inference import (
+    ENDS_INFERENCE,
+    FAILURES,
+    ends_inference,
+    inferred,
+)
 from amp_rewrite.graph.schemas import has_kernels
 
 CANNOT_CONVERT = (
@@ -88,16 +95,12 @@ def _check_opset(model: ir.Model, opset: int) -> None:
 
 
 def _check_parts(proto: onnx.ModelProto) -> None:
-    """Refuse what the converter would lose or leave at the old opset.
-
-    A function behind a kernel is neither: it has opsets of its own, and comes back afterwards.
-    """
+    """Refuse what the converter would lose or leave at the old opset."""
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     called = [f for f in proto.functions if not has_kernels(f.domain, f.name, f.overload, opsets)]
     parts = {
         "model-local functions": len(called),
         "training_info": len(proto.training_info),
-        "sparse initializers": len(proto.graph.sparse_initializer),
     }
     for name, count in parts.items():
         if count:
@@ -147,4 +150,41 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in sorted(node.attribute, key=lambda a: a.name):
         if attribute.HasField("g"):
             yield attribute.g
-        yield from attribute.graphs
+
+
+def mend_shapes(model: ir.Model) -> tuple[str, ...]:
+    """Give values of the main graph the shapes that inference finds, in place.
+
+    That is done where a declared shape of an output or of a value inside contradicts the inferred
+    one: its rank, or a length, differs. Inputs are trusted, and so is an initializer that is an
+    output as well: onnx reads no axes from one without a shape. The large weights are not read.
+
+    Returns:
+        The names of these values; none where inference fails without the declared shapes, too.
+    """
+    proto = slim_proto(model)
+    made = {value.name: value for node in model.graph for value in node.outputs}
+    del proto.graph.value_info[:]
+    for info in (info for info in proto.graph.output if info.name in made):
+        info.type.tensor_type.ClearField("shape")
+    try:
+        found = inferred(proto).graph
+    except FAILURES:
+        return ()
+    mended = list[str]()
+    for info in (*found.value_info, *found.output):
+        value, leaf = made.get(info.name), info.type.tensor_type
+        if value is not None and value.shape is not None and leaf.HasField("shape"):
+            shape = read_shape(leaf.shape)
+            if _contradict(value.shape.dims, shape.dims):
+                value.shape = shape
+                mended.append(info.name)
+    return tuple(mended)
+
+
+def _contradict(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Tell whether no tensor has both shapes."""
+    lengths = zip(one, other, strict=False)
+    return len(one) != len(other) or any(
+        a != b for a, b in lengths if isinstance(a, int) and isinstance(b, int)
+    )

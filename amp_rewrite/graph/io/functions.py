@@ -47,11 +47,7 @@ def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = Non
 
 
 def _check_outputs(call: ir.Node, function: ir.Function) -> None:
-    """Refuse a call that would lose outputs with its operator's place: the operator makes more.
-
-    Raises:
-        GraphError: The function has fewer.
-    """
+    """Refuse a call that would lose outputs with its operator's place: the operator makes more."""
     if len(call.outputs) > len(function.outputs):
         raise GraphError(
             f"the function {function.name} has fewer outputs than a call of it",

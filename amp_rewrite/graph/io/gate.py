@@ -6,11 +6,10 @@ A model is refused where
    have (a subgraph is one); where a node outside functions refers to a function's attribute;
 2. an operator has too few or too many inputs or outputs, or lacks an input that it must have;
 3. an input or an initializer of the model has a type that an operator does not take, or another one
-   than what enters the same operator at a port of the same type variable; a Cast makes a type that
-   no Cast makes;
+   than what enters the same operator at a port of the same type variable;
 4. a subgraph does not take what its operator hands over, or gives less than its operator does;
-5. a function is called with more inputs or outputs than it has, or with attributes of other types;
-   of one that stands behind an operator's kernel, whatever the operator or the function takes goes;
+5. a function is called with more inputs or outputs than it has, or with attributes of other types,
+   unless runtimes have a kernel for it;
 6. metadata of this package say what the package never writes.
 
 Operators that onnx does not know pass, and so do those of com.microsoft: ONNX Runtime changes them
@@ -23,14 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnx import AttributeProto
-from onnx.defs import onnx_opset_version
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator, Signature
 from amp_rewrite.graph.schemas import Schema
-from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.graph.step_metadata import check_description
 from amp_rewrite.graph.step_part import check_marks
 from amp_rewrite.graph.traits import Trait, has
@@ -53,16 +50,14 @@ def admit(model: FlatGraph) -> None:
         StepError: It describes itself as a training step in another way than steps do.
     """
     check_description(model)
-    calls = {key: _Call.of(function) for key, function in model.attached.items()}
+    calls = {key: _Call.of(function) for key, function in model.functions.items()}
     gate = _Gate(model, calls, in_function=False)
     gate.note_types(model.main.inputs)
     gate.check(MAIN, "main graph")
-    _check_casts(model, "")
     for key, function in model.attached.items():
         gate = _Gate(function.graph, calls, in_function=True)
         where = f"function {key.domain}::{key.op_type}"
         gate.check(MAIN, where)
-        _check_casts(function.graph, f"{where}, ")
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,6 @@ class _Call:
     """The signature that a call of a model-local function must match.
 
     Attributes:
-        n_inputs: The largest number of inputs.
-        n_outputs: The largest number of outputs.
         types: Attribute -> its type, as far as the function tells.
     """
 
@@ -97,9 +90,6 @@ class _Gate:
     """Checks the graphs that share one set of opset imports.
 
     Attributes:
-        graph: The model, or one of its functions.
-        calls: The model's functions.
-        in_function: Whether the graph is one of a function.
         passed: What distinguishes nodes here. A model has few kinds of nodes, so that checking one
             costs a look into this set.
         types: The types of the model's inputs and of initializers. What a file records of other
@@ -109,8 +99,8 @@ class _Gate:
     graph: FlatGraph
     calls: Mapping[Operator, _Call]
     in_function: bool
-    passed: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
-    types: dict[int, str] = field(default_factory=dict[int, str])
+    passed: set[tuple[object, ...]] = field(default_factory=set)
+    types: dict[int, str] = field(default_factory=dict)
 
     def check(self, body: int, where: str) -> None:
         """Check a graph and those inside it."""
@@ -144,8 +134,6 @@ class _Gate:
         """Check what nodes of one kind share."""
         called, place = self.graph.called(node), self._place(node, where)
         call = self.calls.get(called)
-        if call is not None and called not in self.graph.functions:
-            call = self._wider_call(node, call)
         if call is not None:
             self._check_call(node, call, place)
         else:
@@ -161,24 +149,6 @@ class _Gate:
                     where=place,
                     expected="such references in functions only, and not for graphs",
                 )
-
-    def _wider_call(self, node: int, call: _Call) -> _Call | None:
-        """Return what a call of an operator with a function behind it must keep to.
-
-        Of ai.onnx that is the schema, and None is returned.
-        """
-        called = self.graph.called(node)
-        if called.domain != schemas.CONTRIB_DOMAIN:
-            return None
-        schema = schemas.find(called.domain, called.op_type, 1)
-        if schema is None:
-            return call
-        ends = (schema.inputs, call.n_inputs), (schema.outputs, call.n_outputs)
-        limits = [
-            schemas.UNLIMITED if any(port.variadic for port in ports) else max(len(ports), most)
-            for ports, most in ends
-        ]
-        return _Call(limits[0], limits[1], {})
 
     def _schema(self, node: int, place: str) -> Schema | None:
         """Return the schema that binds a node, or None."""
@@ -310,23 +280,6 @@ class _Gate:
                 "num_scan_inputs is out of range", where=where, found=count, expected=f"1 to {most}"
             )
         return count
-
-
-def _check_casts(graph: FlatGraph, where: str) -> None:
-    schema = schemas.find("", "Cast", onnx_opset_version())
-    admitted = schema.variables[schema.outputs[0].variable] if schema is not None else frozenset()
-    for node in graph.nodes_of("Cast"):
-        to = graph.attributes(node)["to"]
-        if to.kind == AttributeProto.INT and not to.reference:
-            type_ = attribute_type({"to": to}, "to")
-            if type_ not in admitted:
-                raise GraphError(
-                    "a Cast to what is not the type of a tensor's elements",
-                    where=f"{where}node {graph.node_names[node]!r} (Cast)",
-                    found=type_ or f"to={to.value}",
-                    expected="a type that Cast makes, such as tensor(float)",
-                    remedy=_REMEDY,
-                )
 
 
 def _check_attributes(called: Operator, signature: Signature, schema: Schema, place: str) -> None:

@@ -70,12 +70,7 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
 
 
 def check(model: ir.Model) -> None:
-    """Refuse an object that is not a valid model.
-
-    Raises:
-        GraphError: It is not one.
-        StepError: It describes itself as a training step in another way than steps do.
-    """
+    """Refuse an object that is not a valid model."""
     admit(number_object(model))
 
 

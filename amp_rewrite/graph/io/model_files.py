@@ -2,7 +2,8 @@
 
 The data file is named after its content and complete before the model file is replaced; only then
 are data files of the previous model removed, and nobody else replaces the model in the meantime.
-Whenever the process is killed, the model file and the data file that it names belong together.
+Whenever the process is killed, the model file and the data file that it names belong together. A
+judge may look at a file that is complete under a temporary name; what it refuses is not written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
-from amp_rewrite.graph.io.judged_file import judge_file
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
@@ -160,11 +160,7 @@ class Meter:
     """Counts the bytes of a model's tensors as they are written, and tells of it."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
-        """Begin with nothing written of `total` bytes.
-
-        Raises:
-            SaveError: `progress` cannot be called.
-        """
+        """Begin with nothing written of `total` bytes."""
         if progress is not None and not callable(progress):
             raise SaveError("progress must be callable", found=repr(progress))
         self._total = total
@@ -185,8 +181,7 @@ _TAKEN: ContextVar[frozenset[str] | None] = ContextVar("taken", default=None)
 def plain_data_names(taken: Collection[str]) -> Generator[None]:
     """Call data files as exporters do, and transformers.js looks for them: `model.onnx_data`.
 
-    Args:
-        taken: Paths that no data file may have.
+    `taken` are paths that no data file may have.
     """
     before = _TAKEN.set(frozenset(taken))
     try:
@@ -195,21 +190,37 @@ def plain_data_names(taken: Collection[str]) -> Generator[None]:
         _TAKEN.reset(before)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse an output that could not be written in the end.
+Judge = Callable[[str], None]
+"""Is given the path of a complete file; raises an AmpError to refuse it."""
 
-    Raises:
-        SaveError: Its folder is missing, or it is not a regular file or write-protected.
-    """
+_JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
+
+
+@contextmanager
+def judged_by(judge: Judge | None) -> Generator[None]:
+    """Have every model file that is saved in the block judged before it takes its place."""
+    before = _JUDGE.set(judge)
+    try:
+        yield
+    finally:
+        _JUDGE.reset(before)
+
+
+def judge_file(path: str) -> None:
+    """Have a complete file judged if somebody wants to; raises what the judge does."""
+    judge = _JUDGE.get()
+    if judge is not None:
+        with judged_by(None):  # what the judge saves is its own business
+            judge(path)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse an output that could not be written in the end."""
     check_target(*os.path.split(os.path.abspath(os.fspath(path))))
 
 
 def refuse_same(output: str, inputs: Iterable[str], what: str) -> None:
-    """Refuse an output that is one of some inputs.
-
-    Raises:
-        SaveError: It is; `what` says so.
-    """
+    """Refuse an output that is one of some inputs."""
     for path in inputs:
         same = os.path.abspath(path) == os.path.abspath(output)
         with suppress(OSError, ValueError):

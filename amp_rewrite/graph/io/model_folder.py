@@ -69,10 +69,7 @@ class ModelFile(NamedTuple):
         return self.name.rpartition("/")[0]
 
     def in_precision(self, precision: str) -> str:
-        """Return the name under which its form in a 16-bit type is looked for.
-
-        That is its own name, except that transformers.js looks for float16 under another one.
-        """
+        """Return the name under which its form in a 16-bit type is looked for."""
         has_forms = precision == FLOAT16.name and self.variant in _IN_FLOAT16
         if not has_forms or not self.is_form:
             return self.name
@@ -84,9 +81,7 @@ class ModelFolder:
     """The files and models of a folder.
 
     Attributes:
-        path: The folder.
         files: The paths of all files in it, relative to it and with slashes, in order.
-        models: Those of them that are models.
     """
 
     path: str
@@ -96,9 +91,6 @@ class ModelFolder:
     @classmethod
     def read(cls, path: str) -> ModelFolder:
         """Look what lies in a folder; no file is opened.
-
-        The folder `onnx` in a model's folder, where transformers.js looks for forms, stands for the
-        model's folder.
 
         Raises:
             LoadError: It cannot be read, holds no model, or a link in it leads nowhere or to a

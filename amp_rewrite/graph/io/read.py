@@ -2,7 +2,7 @@
 
 onnx_ir's own deserialiser takes 2.2 s for 100,000 nodes, creates values for undefined names, and
 has no place for sparse initializers, training_info, map types and unused value_info. This one
-builds what was read and checked before, and notes every message in an `Origin`.
+builds what was read and checked before.
 """
 
 from __future__ import annotations
@@ -14,28 +14,17 @@ from typing import Any, NamedTuple, cast
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.flat import ABSENT, MAIN, PLAIN, FlatGraph, string
 from amp_rewrite.graph.io.typeproto import read_info, read_type
-from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
+from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY, MESSAGE_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
 from amp_rewrite.graph.proto.messages import props, text
-from amp_rewrite.graph.proto.missing_shapes import is_elsewhere
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
-from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
-
-QUANTIZATION = "quant_parameter_tensor_names"
-"""The key of Value.meta under which onnx_ir keeps quantization annotations."""
+from amp_rewrite.graph.tensors import ProtoTensor
 
 
 class Objects(NamedTuple):
-    """A model of onnx_ir, and the objects behind the numbers of the flat graph that it was made of.
-
-    Attributes:
-        model: The model.
-        nodes: By number, the node.
-        values: By number, the value.
-    """
+    """A model of onnx_ir, and by number the nodes and values of its flat graph."""
 
     model: ir.Model
     nodes: Sequence[ir.Node]
@@ -56,12 +45,11 @@ def shared_objects(flat: FlatGraph) -> Objects:
 
 def read_objects(flat: FlatGraph) -> Objects:
     """Return new objects for a flat graph; they refer to the messages."""
-    proto, origin = flat.proto, Origin(flat.proto)
-    builder = _Builder(flat, origin)
+    proto, builder = flat.proto, _Builder(flat)
     graph = builder.graph(MAIN)
     graph.opset_imports.update(flat.opsets)
     functions = [
-        _Builder(inner, origin).function(entry)
+        _Builder(inner).function(entry)
         for entry, (inner, _) in zip(proto.functions, flat.attached.values(), strict=True)
     ]
     model = ir.Model(
@@ -75,8 +63,13 @@ def read_objects(flat: FlatGraph) -> Objects:
         functions=functions,
         metadata_props=dict(flat.metadata_props) or None,
     )
-    origins.attach(model, origin)
+    graph.meta[MESSAGE_KEY] = proto
     return Objects(model, [builder.nodes[n] for n in range(flat.n_nodes)], builder.values)
+
+
+def message_of(model: ir.Model) -> onnx.ModelProto | None:
+    """Return the message that a model was read from, or None."""
+    return model.graph.meta.get(MESSAGE_KEY)
 
 
 def _optional(proto: Any, field: str) -> Any:
@@ -90,19 +83,19 @@ def _optional(proto: Any, field: str) -> Any:
 class _Builder:
     """Builds the graphs of a model, or of one function."""
 
-    def __init__(self, flat: FlatGraph, origin: Origin) -> None:
-        self._flat, self._origin = flat, origin
+    def __init__(self, flat: FlatGraph) -> None:
+        self._flat = flat
         self.values = [ir.Value(name=name) for name in flat.value_names]
         self.nodes: dict[int, ir.Node] = {}
 
     def graph(self, number: int) -> ir.Graph:
         """Build a graph and everything in it."""
-        flat, body, proto = self._flat, self._flat.bodies[number], self._flat.graphs[number]
+        body, proto = self._flat.bodies[number], self._flat.graphs[number]
         self._declare(body.inputs)
         initializers = [self._initializer(value) for value in body.initializers]
         nodes = [self._node(node) for node in body.nodes]
         self._declare(body.outputs)
-        graph = ir.Graph(
+        return ir.Graph(
             [self.values[v] for v in body.inputs],
             [self.values[v] for v in body.outputs],
             nodes=nodes,
@@ -111,10 +104,6 @@ class _Builder:
             name=_optional(proto, "name"),
             metadata_props=props(proto.metadata_props) or None,
         )
-        note = GraphOrigin(proto, flat.unused.get(number, []))
-        self._annotate(number, proto, note)
-        self._origin.graphs[graph] = note
-        return graph
 
     def function(self, proto: Any) -> ir.Function:
         """Build a function."""
@@ -129,7 +118,6 @@ class _Builder:
             name=text(proto.name),
             metadata_props=props(proto.metadata_props) or None,
         )
-        self._origin.graphs[graph] = GraphOrigin(proto, flat.unused.get(MAIN, []))
         attributes = [_attribute(entry, flat.files, iter(())) for entry in proto.attribute_proto]
         attributes += [
             ir.Attr(text(entry), ir.AttributeType.UNDEFINED, None) for entry in proto.attribute
@@ -160,60 +148,29 @@ class _Builder:
             doc_string=text(doc) if doc else None,
             metadata_props=props(metadata) if metadata else None,
         )
-        self._origin.nodes[node] = (proto, attributes)
         self.nodes[number] = node
         if number in flat.given:
-            self._origin.given[node] = flat.node_names[number]
-        # Of these, the message does not tell whether the node has changed.
-        if flat.bodies_in(number) or (flat.external_attributes and is_elsewhere(proto)):
-            self._origin.nested.add(node)
+            node.meta[GIVEN_NAME_KEY] = flat.node_names[number]
         return node
 
     def _initializer(self, number: int) -> ir.Value:
         flat, value = self._flat, self.values[number]
-        if number in flat.sparse:
-            tensor: ir.TensorProtocol = SparseTensor(flat.sparse[number])
-        else:
-            tensor = tensor_of(flat.tensors[number])
-            if isinstance(flat.tensors[number].location, Held):
-                tensor = copy.copy(tensor)  # saving may rename it
+        tensor = tensor_of(flat.tensors[number])
+        if isinstance(flat.tensors[number].location, Held):
+            tensor = copy.copy(tensor)  # saving may rename it
         value.const_value = tensor
         if not flat.is_input(number):
             self._declare((number,))
             value.type = ir.TensorType(tensor.dtype)
             value.shape = ir.Shape(tensor.shape.numpy(), frozen=True)  # pyright: ignore[reportAttributeAccessIssue]
-            self._remember(number)
         return value
 
     def _declare(self, numbers: Any) -> None:
-        """Give values what the messages that declare them say, and note the messages."""
+        """Give values what the messages that declare them say."""
         for number in numbers:
             if number in self._flat.declared:
                 for info in self._flat.messages_of(number):
                     read_info(info, self.values[number])
-                self._remember(number)
-
-    def _remember(self, number: int) -> None:
-        entry = self._flat.declared.get(number)
-        if entry is not None:
-            note = ValueOrigin(entry.input, entry.output, entry.info)
-            note.remember(self.values[number])
-            self._origin.values[self.values[number]] = note
-
-    def _annotate(self, number: int, proto: Any, note: GraphOrigin) -> None:
-        """Note quantization annotations at the values, or else at the graph."""
-        if not proto.quantization_annotation:
-            return
-        flat = self._flat
-        named = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
-        for annotation in proto.quantization_annotation:
-            value = named.get(annotation.tensor_name)
-            if value is None:
-                note.annotations.append(annotation)
-            else:
-                quantization = props(annotation.quant_parameter_tensor_names)
-                self.values[value].meta[QUANTIZATION] = quantization
-                self._origin.annotated = True
 
 
 _Kind = ir.AttributeType
@@ -222,13 +179,9 @@ _VALUES: dict[_Kind, Callable[[Any, ExternalFiles, Iterator[ir.Graph]], Any]] = 
     _Kind.STRING: lambda p, *_: string(p.s),
     _Kind.STRINGS: lambda p, *_: [string(entry) for entry in p.strings],
     _Kind.TENSOR: lambda p, files, _: _tensor(p.t, files),
-    _Kind.TENSORS: lambda p, files, _: [_tensor(entry, files) for entry in p.tensors],
     _Kind.GRAPH: lambda _, __, graphs: next(graphs),
-    _Kind.GRAPHS: lambda p, _, graphs: [next(graphs) for _ in p.graphs],
     _Kind.SPARSE_TENSOR: lambda p, *_: p.sparse_tensor,
-    _Kind.SPARSE_TENSORS: lambda p, *_: list(p.sparse_tensors),
     _Kind.TYPE_PROTO: lambda p, *_: ir.TypeAndShape(*read_type(p.tp)),
-    _Kind.TYPE_PROTOS: lambda p, *_: [ir.TypeAndShape(*read_type(t)) for t in p.type_protos],
 }
 
 
@@ -253,10 +206,7 @@ def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
-    """Return a tensor that refers to its message or file, or the one in memory that it refers to.
-
-    No data are copied or read.
-    """
+    """Return a tensor that refers to its message or file, or to one in memory; nothing is read."""
     proto = stored.proto
     if isinstance(stored.location, Held):
         return stored.location.tensor()

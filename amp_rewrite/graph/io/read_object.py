@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.external import HELD, ExternalFiles, Held
 from amp_rewrite.graph.proto.number_model import number_model
-from amp_rewrite.graph.tensors import SparseTensor, all_tensors, stored
+from amp_rewrite.graph.tensors import all_tensors, stored
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
 
 
@@ -35,11 +35,7 @@ def read_object(model: ir.Model) -> FlatGraph:
 
 
 def number_object(model: ir.Model) -> FlatGraph:
-    """Return the flat graph of a model whose operators need not keep to their schemas.
-
-    Raises:
-        GraphError: A name is not defined, or twice.
-    """
+    """Return the flat graph of a model whose operators need not keep to their schemas."""
     return number_model(*messages_of(model))
 
 
@@ -52,8 +48,7 @@ def infer_types(model: ir.Model) -> Types:
 def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
     """Yield the values of a graph and of those inside it, in the order of their numbers."""
     yield from graph.inputs
-    own = [value for value in graph.initializers.values() if not value.is_graph_input()]
-    yield from sorted(own, key=lambda value: isinstance(value.const_value, SparseTensor))
+    yield from (value for value in graph.initializers.values() if not value.is_graph_input())
     for node in graph:
         yield from node.outputs
         for inner in subgraphs(node):

@@ -107,11 +107,7 @@ def _check_model(model: object) -> None:
 
 
 def _choose(tensors: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
-    """Return the tensors that go to the data file, each once.
-
-    Those that were external stay external; the others join them if they would make the model file
-    too large for protobuf.
-    """
+    """Return the tensors that go to the data file, each once."""
     unique = {id(tensor): tensor for tensor in tensors if tensor.dtype is not ir.DataType.STRING}
     inline = sum(t.nbytes for t in unique.values() if source_file(t) is None)
     move_all = inline > INLINE_LIMIT

@@ -9,12 +9,7 @@ from amp_rewrite.graph.proto.messages import props, text
 
 
 class OpaqueType(ir.TypeProtocol):
-    """A type that onnx_ir has no class for: maps, opaque types, containers without an element.
-
-    Attributes:
-        proto: The type as it stands in the file.
-        denotation: Its denotation.
-    """
+    """A type that onnx_ir has no class for: maps, opaque types, containers without an element."""
 
     __slots__ = ("denotation", "dtype", "elem_type", "proto")
 

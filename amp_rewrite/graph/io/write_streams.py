@@ -51,17 +51,10 @@ def write_streams(
     *observers: Callable[[memoryview], object],
     is_read_next: bool = False,
 ) -> None:
-    """Write streams from the beginning of a file on.
+    """Write streams from the beginning of a file on, whose position is neither used nor moved.
 
-    Args:
-        streams: What to write, without gaps.
-        file: A descriptor that can be written to; its position is neither used nor moved.
-        *observers: Called with the bytes of each segment, in order and in the caller's thread.
-        is_read_next: Whether somebody reads the file at once, so that it is best kept in memory.
-
-    Raises:
-        LoadError: A source cannot be read.
-        OSError: The file cannot be written, for example because the disk is full.
+    Observers are called with the bytes of each segment, in order and in the caller's thread. A file
+    that `is_read_next` is best kept in memory.
     """
     segments = _segments(streams)
     with closing(in_order(partial(_write_segment, file, is_read_next), segments)) as written:

@@ -20,14 +20,7 @@ HELD = "\0"
 
 
 class Location(NamedTuple):
-    """Where the data of a tensor lie.
-
-    Attributes:
-        folder: The folder of the model.
-        location: The file, relative to the folder.
-        offset: The first byte.
-        length: How many bytes.
-    """
+    """Where the data of a tensor lie."""
 
     folder: str
     location: str

@@ -20,25 +20,17 @@ _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 class MendedNodes(NamedTuple):
-    """Corrections of a model's nodes, made when it was read.
-
-    Attributes:
-        moved: How many nodes went in front of what reads them.
-        doubled: The outputs of nodes that stood in the file twice.
-    """
+    """Corrections of a model's nodes: how many were moved, and outputs of repeated ones."""
 
     moved: int = 0
     doubled: tuple[str, ...] = ()
 
     def words(self) -> str:
         """Return it in words, "" where nothing was done."""
-        told = list[str]()
-        if self.moved:
-            verb = "was" if self.moved == 1 else "were"
-            told.append(f"{counted(self.moved, 'node')} {verb} out of order")
-        if self.doubled:
-            told.append(f"{counted(len(self.doubled), 'node')} stood in the file twice")
-        return ", ".join(told)
+        counts = (self.moved, "out of order"), (len(self.doubled), "in the file twice")
+        verbs = ("was", "stood") if self.moved == 1 else ("were", "stood")
+        pairs = zip(counts, verbs, strict=True)
+        return ", ".join(f"{counted(n, 'node')} {verb} {what}" for (n, what), verb in pairs if n)
 
 
 def mend_nodes(proto: onnx.ModelProto) -> MendedNodes:
@@ -47,12 +39,9 @@ def mend_nodes(proto: onnx.ModelProto) -> MendedNodes:
     A node goes right in front of the first one that reads it; all others keep their order. Nodes
     of a cycle stay in some order. Of nodes that are equal, outputs included, the first one stays.
     """
-    moved, doubled = 0, list[str]()
-    for graph in (proto.graph, *proto.functions):
-        for inner in _graphs(graph):
-            doubled += _remove_repeated(inner)
-            moved += _sort(inner)
-    return MendedNodes(moved, tuple(doubled))
+    graphs = [inner for graph in (proto.graph, *proto.functions) for inner in _graphs(graph)]
+    doubled = tuple(name for graph in graphs for name in _remove_repeated(graph))
+    return MendedNodes(sum(map(_sort, graphs)), doubled)
 
 
 def _graphs(graph: _Graph) -> Iterator[_Graph]:
@@ -67,29 +56,20 @@ def _graphs(graph: _Graph) -> Iterator[_Graph]:
 
 def _remove_repeated(graph: _Graph) -> list[str]:
     """Remove nodes that make what an equal one made before; return their first outputs."""
-    first: dict[str, NodeProto] = {}
+    first: dict[str, bytes] = {}
     repeated: dict[int, str] = {}
     for index, node in enumerate(graph.node):
         name = next(filter(None, node.output), "")
-        if name and first.setdefault(name, node) is not node and _are_equal(first[name], node):
+        nameless = NodeProto.FromString(node.SerializeToString())
+        nameless.ClearField("name")
+        spelled = nameless.SerializeToString(deterministic=True)
+        if name in first and first[name] == spelled:
             repeated[index] = name
+        elif name:
+            first.setdefault(name, spelled)
     for index in reversed(repeated):
         del graph.node[index]
     return list(repeated.values())
-
-
-def _are_equal(one: NodeProto, other: NodeProto) -> bool:
-    """Tell whether two nodes compute the same, whatever they are called."""
-    if (one.op_type, one.domain, one.overload) != (other.op_type, other.domain, other.overload):
-        return False
-    if list(one.input) != list(other.input) or list(one.output) != list(other.output):
-        return False
-    return _spell_attributes(one) == _spell_attributes(other)
-
-
-def _spell_attributes(node: NodeProto) -> list[bytes]:
-    attributes = sorted(node.attribute, key=lambda a: a.name)
-    return [attribute.SerializeToString(deterministic=True) for attribute in attributes]
 
 
 def _sort(graph: _Graph) -> int:
@@ -139,7 +119,6 @@ def names_needed(node: NodeProto) -> Iterable[str]:
 def _borrowed_names(graph: onnx.GraphProto) -> Mapping[str, None]:
     """Return the names that a graph inside a node reads and does not define itself."""
     own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
     read = dict.fromkeys(name for node in graph.node for name in names_needed(node))
     return {name: None for name in read if name not in own}

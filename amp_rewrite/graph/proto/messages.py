@@ -48,11 +48,7 @@ def varint(number: int) -> bytes:
 
 
 def check_element(number: int, where: str) -> None:
-    """Refuse a number that is not an element type.
-
-    Raises:
-        GraphError: ONNX has no such type.
-    """
+    """Refuse a number that is not an element type."""
     if number not in elements.NUMBERS:
         raise GraphError(
             "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
@@ -60,11 +56,7 @@ def check_element(number: int, where: str) -> None:
 
 
 def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None:
-    """Return the type string of a TypeProto, or None for what has none: maps, opaque types.
-
-    Raises:
-        GraphError: The element type is unknown, or the type is nested too deep.
-    """
+    """Return the type string of a TypeProto, or None for what has none: maps, opaque types."""
     if depth > _MAX_DEPTH:
         raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
     kind = proto.WhichOneof("value")
@@ -101,13 +93,8 @@ def declare(
 ) -> None:
     """Fill a declaration from those that a file has of the same value.
 
-    A dimension below zero, which some exporters write, becomes an unknown one.
-
-    Args:
-        info: The declaration; its name stays.
-        sources: What the file says, the later of it above the earlier.
-        element: Another element type, or None.
-        notes: Whether to repeat doc string and metadata.
+    Later sources count more than earlier ones, `element` more than both; the name stays. A
+    dimension below zero, which some exporters write, becomes an unknown one.
     """
     metadata: dict[str, str] = {}
     for source in sources:
@@ -124,22 +111,14 @@ def declare(
     leaf = _leaf(info.type)
     if leaf is not None and element is not None:
         leaf.elem_type = element
-    _tidy(info.type, () if leaf is None else leaf.shape.dim)
-
-
-def _tidy(type_: onnx.TypeProto, dims: Iterable[onnx.TensorShapeProto.Dimension]) -> None:
-    """Remove dimensions below zero, and denotations that say nothing."""
-    for dim in dims:
+    for dim in () if leaf is None else leaf.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value < 0:
             dim.ClearField("dim_value")
-    for message in (type_, *dims):
-        if message.HasField("denotation") and not message.denotation:
-            message.ClearField("denotation")
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the graphs among the attributes of a node."""
-    return [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+    return [a.g for a in node.attribute if a.HasField("g")]
 
 
 def _leaf(proto: onnx.TypeProto) -> Any:

@@ -58,10 +58,7 @@ def missing_shapes(flat: FlatGraph) -> dict[int, Shape]:
 def _found(
     flat: FlatGraph, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, Shape]]:
-    """Yield the values of a graph, and of those inside it, whose shape inference knows.
-
-    Equal types, of which there are few, are read once.
-    """
+    """Yield the values of a graph, and of those inside it, whose shape inference knows."""
     shapes, read = values.get(body, {}), dict[bytes, Shape | None]()
     for info in (*graph.value_info, *graph.input, *graph.output):
         spelled = info.type.SerializeToString()
@@ -81,10 +78,7 @@ def _found(
 
 
 def without_weights(flat: FlatGraph) -> onnx.ModelProto:
-    """Return a model of which all constants but short ones of shapes are inputs.
-
-    It has no value_info, and of the main graph nothing but what inference needs.
-    """
+    """Return a model of which all constants but short ones of shapes are inputs."""
     original = flat.proto
     proto = onnx.ModelProto(ir_version=original.ir_version, opset_import=original.opset_import)
     proto.functions.extend(original.functions)
@@ -130,7 +124,7 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:
     """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    tensors = (tensor for a in node.attribute for tensor in (a.t, *a.tensors))
+    tensors = (a.t for a in node.attribute)
     return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
 
 
@@ -146,12 +140,12 @@ def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
     return makers
 
 
-def long_constant(node: onnx.NodeProto, most: int = MOST_NUMBERS) -> onnx.ValueInfoProto | None:
-    """Declare what a Constant makes that holds more than `most` elements; None of any other."""
+def long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
+    """Declare what a Constant of more than MOST_NUMBERS elements makes; None of any other."""
     if node.op_type != "Constant" or node.domain:
         return None
     held = next((a.t for a in node.attribute if a.HasField("t")), None)
-    if held is None or math.prod(held.dims) <= most:
+    if held is None or math.prod(held.dims) <= MOST_NUMBERS:
         return None
     return onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
 

@@ -1,14 +1,9 @@
-"""ModelProto -> FlatGraph: one sweep that numbers and checks.
-
-Every name must be defined once, before it is used; every tensor must hold what its type and
-dimensions say; external data must lie in the model's folder.
-"""
+"""ModelProto -> FlatGraph: one sweep that numbers and checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
 
 import onnx
 from onnx import AttributeProto
@@ -19,7 +14,6 @@ from amp_rewrite.graph.flat import (
     ABSENT,
     MAIN,
     PLAIN,
-    Attribute,
     Body,
     Declared,
     FlatFunction,
@@ -29,20 +23,19 @@ from amp_rewrite.graph.flat import (
     Spelled,
     plain,
 )
-from amp_rewrite.graph.names import FreeNames, bound_names
+from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
-from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
+from amp_rewrite.graph.proto.stored import check_tensor
 from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
+_MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 _SMALL = 256
 """Bytes of attributes that are worth comparing with those of other nodes."""
-
-_MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 
 
 def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
@@ -66,13 +59,17 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
         infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
-    own_functions = [_read_function(flat, function) for function in proto.functions]
-    _check_functions([(function.key, function.graph) for function in own_functions])
-    attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in own_functions)
+    to_name = [(flat, unnamed)]
+    for function in proto.functions:
+        key, read, unnamed = _read_function(flat, function)
+        if key in attached:
+            raise GraphError("two functions of one name", where=f"function {_called_name(key)}")
+        attached[key] = read
+        to_name.append((read.graph, unnamed))
+    _refuse_recursion(attached)
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
-    _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in own_functions)])
-    flat.bind(bound_names(proto))
+    _name_nodes(to_name)
     return flat
 
 
@@ -108,12 +105,9 @@ class _Reader:
         body.outputs = [_number_produced(name, scope) for name in proto.output]
         body.end = len(flat.nodes)
         self._note_unused(infos, scope, MAIN)
-        self._check_defaults(proto, scope)
-        return self._unnamed
-
-    def _check_defaults(self, proto: onnx.FunctionProto, scope: Scope) -> None:
         for entry in proto.attribute_proto:
             self._check_attribute(entry, scope, ABSENT)
+        return self._unnamed
 
     def _graph(self, proto: onnx.GraphProto, outer: Scope | None, where: str, body: Body) -> None:
         """Read a graph and everything in it."""
@@ -250,44 +244,35 @@ class _Reader:
         infos: Mapping[str, onnx.ValueInfoProto],
         number: int,
     ) -> list[int]:
+        """Return the values of initializers: new ones, or graph inputs with a default."""
+        if proto.sparse_initializer:
+            raise GraphError(
+                "sparse initializers are not supported",
+                where=scope.where,
+                found=", ".join(repr(s.values.name) for s in proto.sparse_initializer),
+                remedy="store them as dense ones",
+            )
         flat, number_of = self._flat, dict[str, int]()
         for entry in proto.initializer:
-            where = f"{scope.where}, initializer {entry.name!r}"
-            tensor = check_tensor(entry, flat.files, where)
-            value = self._initializer(entry.name, entry.data_type, scope, infos, number, number_of)
+            name = entry.name
+            if not name or name in number_of:
+                what = (
+                    "an initializer has no name" if not name else f"initializer {name!r} is twice"
+                )
+                raise GraphError(what, where=scope.where)
+            tensor = check_tensor(entry, flat.files, f"{scope.where}, initializer {name!r}")
+            type_, value = elements.tensor(entry.data_type), scope.values.get(name)
+            if value is None:
+                value = self._value(name, number, ABSENT)
+                scope.define(name, value)
+                if name in infos:
+                    self._record(value, infos[name])
+                flat.recorded[value] = type_
+            elif flat.recorded[value] is None:
+                flat.recorded[value] = type_
+            number_of[name] = value
             flat.tensors[value] = tensor
-        for sparse in proto.sparse_initializer:
-            name, element = sparse.values.name, sparse.values.data_type
-            check_sparse(sparse, flat.files, f"{scope.where}, sparse initializer {name!r}")
-            value = self._initializer(name, element, scope, infos, number, number_of)
-            flat.sparse[value] = sparse
         return list(number_of.values())
-
-    def _initializer(
-        self,
-        name: str,
-        element: int,
-        scope: Scope,
-        infos: Mapping[str, onnx.ValueInfoProto],
-        number: int,
-        number_of: dict[str, int],
-    ) -> int:
-        """Return the value of an initializer; it is a new one, or a graph input with a default."""
-        if not name or name in number_of:
-            what = "an initializer has no name" if not name else f"initializer {name!r} is twice"
-            raise GraphError(what, where=scope.where)
-        value = scope.values.get(name)
-        type_ = elements.tensor(element)
-        if value is None:
-            value = self._value(name, number, ABSENT)
-            scope.define(name, value)
-            if name in infos:
-                self._record(value, infos[name])
-            self._flat.recorded[value] = type_
-        elif self._flat.recorded[value] is None:
-            self._flat.recorded[value] = type_
-        number_of[name] = value
-        return value
 
     def _note_unused(
         self, infos: Mapping[str, onnx.ValueInfoProto], scope: Scope, number: int
@@ -322,12 +307,7 @@ class _Reader:
             flat.spelled[node] = spelled
 
     def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
-        """Check an attribute, and read the graphs inside it.
-
-        Raises:
-            GraphError: It is malformed.
-            LoadError: Its external data are not usable.
-        """
+        """Check an attribute, and read the graphs inside it."""
         if type(proto.name) is not str:
             raise GraphError("an attribute's name is not UTF-8", where=scope.place())
         if proto.ref_attr_name:
@@ -335,66 +315,41 @@ class _Reader:
         where = f"{scope.place()}, attribute {proto.name!r}"
         if proto.type == AttributeProto.GRAPH:
             self._graph(proto.g, scope, where, Body(node, proto.name))
-        elif proto.type == AttributeProto.GRAPHS:
-            for index, graph in enumerate(proto.graphs):
-                self._graph(graph, scope, where, Body(node, f"{proto.name}[{index}]"))
-        elif proto.type in _CHECKS:
-            for message in _CHECKS[proto.type][0](proto):
-                content = _CHECKS[proto.type][1](message, self._flat.files, where)
-                if isinstance(content, StoredTensor) and content.location is not None:
-                    self._flat.external_attributes = True
+        elif proto.type == AttributeProto.TENSOR:
+            if check_tensor(proto.t, self._flat.files, where).location is not None:
+                self._flat.external_attributes = True
+        elif proto.type == AttributeProto.TYPE_PROTO:
+            type_string(proto.tp, where)
+        elif proto.type in _UNUSED:
+            raise GraphError("the attribute is of a type that no operator has", where=where)
 
 
-_CHECKS: Mapping[int, tuple[Callable[[Any], Iterable[Any]], Callable[..., object]]] = {
-    AttributeProto.TENSOR: (lambda p: (p.t,), check_tensor),
-    AttributeProto.TENSORS: (lambda p: p.tensors, check_tensor),
-    AttributeProto.SPARSE_TENSOR: (lambda p: (p.sparse_tensor,), check_sparse),
-    AttributeProto.SPARSE_TENSORS: (lambda p: p.sparse_tensors, check_sparse),
-    AttributeProto.TYPE_PROTO: (lambda p: (p.tp,), lambda m, _, where: type_string(m, where)),
-    AttributeProto.TYPE_PROTOS: (
-        lambda p: p.type_protos,
-        lambda m, _, where: type_string(m, where),
-    ),
-}
-"""Type of an attribute -> the messages in it, and what checks one."""
+_UNUSED = (
+    *(AttributeProto.GRAPHS, AttributeProto.TENSORS),
+    *(AttributeProto.SPARSE_TENSORS, AttributeProto.TYPE_PROTOS),
+)
+"""Types of attributes that no operator of ONNX or ONNX Runtime has."""
 
 
-class _Function(NamedTuple):
-    """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
-
-    key: Operator
-    graph: FlatGraph
-    defaults: Mapping[str, Attribute]
-    unnamed: list[tuple[int, str]]
-
-
-def _read_function(model: FlatGraph, proto: onnx.FunctionProto) -> _Function:
+def _read_function(
+    model: FlatGraph, proto: onnx.FunctionProto
+) -> tuple[Operator, FlatFunction, list[tuple[int, str]]]:
+    """Return what calls a function, the function, and its nodes without a name."""
     key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
-    where = f"function {key.domain}::{key.op_type}"
+    where = f"function {_called_name(key)}"
     opsets = opset_imports(proto.opset_import, where)
     flat = FlatGraph(model.proto, model.files, opsets, functions=model.functions)
     unnamed = _Reader(flat).function(proto, where)
     defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
-    return _Function(key, flat, defaults, unnamed)
+    return key, FlatFunction(flat, defaults), unnamed
 
 
-def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
-    """Refuse functions that share a name, that call themselves, or that call others too deep.
-
-    Raises:
-        GraphError: Two functions have one name, calling one would never end, or its calls are
-            nested too deep.
-    """
-    calls: dict[Operator, list[Operator]] = {}
-    for key, graph in functions:
-        if key in calls:
-            raise GraphError("two functions of one name", where=f"function {_called_name(key)}")
-        calls[key] = graph.operators
-    nested = {key: [c for c in called if c in calls] for key, called in calls.items()}
-    depths: dict[Operator, int] = {}
+def _refuse_recursion(functions: Mapping[Operator, FlatFunction]) -> None:
+    """Refuse functions that call themselves, or others too deep."""
+    calls = {k: [o for o in f.graph.operators if o in functions] for k, f in functions.items()}
+    sorter, levels = TopologicalSorter(calls), 0
     try:
-        for key in TopologicalSorter(nested).static_order():
-            depths[key] = 1 + max((depths[callee] for callee in nested[key]), default=0)
+        sorter.prepare()
     except CycleError as error:
         callee, caller, *_ = error.args[1]
         raise GraphError(
@@ -403,12 +358,13 @@ def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
             found=f"a call in {_called_name(caller)}",
             remedy="ONNX has no recursion: use Loop",
         ) from error
-    deepest = max(depths, key=depths.__getitem__, default=None)
-    if deepest is not None and depths[deepest] > _MOST_CALLS:
+    while sorter.is_active():
+        sorter.done(*sorter.get_ready())
+        levels += 1
+    if levels > _MOST_CALLS:
         raise GraphError(
             "functions call each other too deep",
-            where=f"function {_called_name(deepest)}",
-            found=f"{depths[deepest]} levels",
+            found=f"{levels} levels",
             expected=f"at most {_MOST_CALLS}",
             remedy="inline them before, for example with onnx.inliner",
         )
@@ -430,18 +386,9 @@ def _name_nodes(graphs: Sequence[tuple[FlatGraph, list[tuple[int, str]]]]) -> No
 def _number_produced(name: str, scope: Scope) -> int:
     value = scope.values.get(name)
     if value is None:
-        is_outer = scope.outer is not None and any(name in s.values for s in _scopes_outward(scope))
         raise GraphError(
             f"graph output {name!r} is not produced in the graph",
             where=scope.where,
-            found="a value of an enclosing graph" if is_outer else None,
-            remedy="pass it through an Identity node" if is_outer else None,
+            remedy=None if scope.outer is None else "pass an outer value through an Identity node",
         )
     return value
-
-
-def _scopes_outward(scope: Scope) -> Iterable[Scope]:
-    current = scope.outer
-    while current is not None:
-        yield current
-        current = current.outer

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import onnx
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.mend_nodes import names_needed
 
 Proto = onnx.GraphProto | onnx.FunctionProto
 
@@ -18,12 +16,15 @@ class OrderError(GraphError):
     """Nodes stand in another order than they run in, or twice: `mend_nodes` may mend that."""
 
 
+class EarlyUseError(OrderError):
+    """A node reads what a later one makes: of sorted nodes, there is a cycle."""
+
+
 @dataclass(slots=True)
 class Scope:
     """The names defined so far in one graph.
 
     Attributes:
-        proto: The graph that is being read.
         where: Its path in the model, for messages.
         outer: The scope of the enclosing graph, or None.
         values: Name -> value.
@@ -39,11 +40,7 @@ class Scope:
     current: int = 0
 
     def resolve(self, name: str) -> int:
-        """Return the innermost value called `name` that is not of this graph; ABSENT for "".
-
-        Raises:
-            GraphError: No enclosing graph has defined it yet.
-        """
+        """Return the innermost value called `name` that is not of this graph; ABSENT for ""."""
         if not name:
             return ABSENT
         scope = self.outer
@@ -62,11 +59,7 @@ class Scope:
             scope = scope.outer
 
     def define(self, name: str, value: int) -> None:
-        """Add a value, if it has a name.
-
-        Raises:
-            GraphError: The name is not a text, taken, or was used for an outer value before.
-        """
+        """Add a value, if it has a name."""
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
         if not name:
@@ -92,12 +85,14 @@ class Scope:
         """Return the error for a name that no scope has: cyclic, unsorted or undefined."""
         scope: Scope | None = self
         while scope is not None:
-            producer = _producers(scope.proto.node).get(name)
-            if producer is not None:
-                twice = _first_repeated(scope.proto.node)
-                if twice is not None:
-                    return _defined_twice(scope, twice)
-                return _wrong_order(scope, name, producer, self.place())
+            nodes = enumerate(scope.proto.node)
+            maker = next((describe(node, i) for i, node in nodes if name in node.output), None)
+            if maker is not None:
+                return EarlyUseError(
+                    f"value {name!r} is used before it is made",
+                    where=self.place(),
+                    found=f"it is made later by {maker}",
+                )
             scope = scope.outer
         return GraphError(
             f"undefined value {name!r}",
@@ -112,17 +107,6 @@ def describe(node: onnx.NodeProto, index: int) -> str:
     return f"{name} ({node.op_type})"
 
 
-def _producers(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
-    return {output: i for i, node in enumerate(nodes) for output in node.output if output}
-
-
-def _first_repeated(nodes: Iterable[onnx.NodeProto]) -> str | None:
-    """Return the first output that two nodes have, or None."""
-    seen: set[str] = set()
-    outputs = (name for node in nodes for name in node.output if name)
-    return next((name for name in outputs if name in seen or seen.add(name)), None)
-
-
 def _defined_twice(scope: Scope, name: str) -> OrderError:
     """Return the error for a value that a graph defines twice, with who defines it."""
     nodes = enumerate(scope.proto.node)
@@ -135,38 +119,3 @@ def _defined_twice(scope: Scope, name: str) -> OrderError:
         expected="every value to be produced once",
         remedy="rename one of them",
     )
-
-
-def _wrong_order(scope: Scope, name: str, producer: int, place: str) -> GraphError:
-    """Tell a cycle from nodes in the wrong order; `place` is where the name is used."""
-    nodes = scope.proto.node
-    user = nodes[scope.current] if scope.current < len(nodes) else None
-    if user is not None and _reaches(scope, scope.current, producer):
-        return GraphError(
-            f"the graph has a cycle through value {name!r}",
-            where=place,
-            found=f"its producer {describe(nodes[producer], producer)} depends on this node",
-            remedy="break the cycle",
-        )
-    return OrderError(
-        f"the graph is not sorted: value {name!r} is used before it is made",
-        where=place,
-        found=f"it is made later by {describe(nodes[producer], producer)}",
-    )
-
-
-def _reaches(scope: Scope, source: int, target: int) -> bool:
-    """Return whether node `target` depends on node `source`, or is it."""
-    nodes = scope.proto.node
-    producers = _producers(nodes)
-    waiting, seen = [target], {target}
-    while waiting:
-        index = waiting.pop()
-        if index == source:
-            return True
-        for name in names_needed(nodes[index]):
-            before = producers.get(name)
-            if before is not None and before not in seen:
-                seen.add(before)
-                waiting.append(before)
-    return False

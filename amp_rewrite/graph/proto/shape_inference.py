@@ -25,8 +25,6 @@ HIDDEN = f"no {ENDS_INFERENCE}"
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the shapes that inference finds; the one given is not modified.
 
-    An operator that would end inference gets another name, and what comes behind it no shape.
-
     Raises:
         FAILURES: Inference refuses the model, or it is larger than 2 GB.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +20,6 @@ from amp_rewrite.graph.streams import FileRange, Stream
 
 _MAX_ELEMENTS = 1 << 60
 _MAX_RANK = 64
-_MAX_DENSE = 1 << 28  # elements: 1 GiB of float32
 
 _INT32 = "int32_data"
 _FIELDS: dict[int, str] = {
@@ -44,10 +42,7 @@ class StoredTensor:
     """A dense tensor that was checked.
 
     Attributes:
-        proto: Its message.
         dtype: The element type, a number of TensorProto.DataType.
-        dims: The lengths of its axes.
-        size: How many elements it has.
         location: Where its data lie, in a file or in memory; None if they are in the message.
     """
 
@@ -185,44 +180,3 @@ def _expect(number: int, expected: int, unit: str, where: str) -> None:
             expected=expected,
             remedy="the file may be damaged: export the model again",
         )
-
-
-def check_sparse(proto: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> None:
-    """Check a sparse tensor.
-
-    Raises:
-        GraphError: Values, indices and dimensions do not agree.
-    """
-    values = check_tensor(proto.values, files, where)
-    indices = check_tensor(proto.indices, files, where)
-    size = _size(proto.dims, where)
-    if size > _MAX_DENSE:
-        raise GraphError(
-            "a sparse tensor is too large to be read as a dense one",
-            where=where,
-            found=list(proto.dims),
-            expected=f"at most {_MAX_DENSE} elements",
-        )
-    if any(t.location is not None or t.dtype == TensorProto.STRING for t in (values, indices)):
-        raise GraphError("a sparse tensor of strings or of external data", where=where)
-    _check_indices(indices, values, tuple(proto.dims), size, where)
-
-
-def _check_indices(
-    indices: StoredTensor, values: StoredTensor, dims: tuple[int, ...], size: int, where: str
-) -> None:
-    shape, count = indices.dims, values.size
-    if len(values.dims) != 1 or shape not in {(count,), (count, len(dims))}:
-        raise GraphError(
-            "indices and values of a sparse tensor do not agree",
-            where=where,
-            found=f"indices {list(shape)}, values {list(values.dims)}",
-            expected=f"indices [{count}] or [{count}, {len(dims)}]",
-        )
-    if indices.dtype != TensorProto.INT64:
-        name = TensorProto.DataType.Name(indices.dtype)  # pyright: ignore[reportArgumentType] checked
-        raise GraphError("indices must be int64", where=where, found=name)
-    array: Any = indices.numpy()
-    limits = np.array(dims if array.ndim == 2 else size)
-    if count and ((array < 0) | (array >= limits)).any():
-        raise GraphError("an index of a sparse tensor is out of range", where=where, expected=dims)

@@ -14,8 +14,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.graph.io.judged_file import judged_by
-from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.io.model_files import Path, Progress, judged_by
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verdict import Verdict

@@ -11,8 +11,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
 from amp_rewrite.graph.io.checker import checker_error
-from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
-from amp_rewrite.graph.io.convert_opset import convert_opset
+from amp_rewrite.graph.io.convert_opset import convert_opset, mend_shapes
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traits import Trait, has

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.tensors import ConvertedTensor, SparseTensor
+from amp_rewrite.graph.tensors import ConvertedTensor
 
 LOW_MEMBERS: frozenset[ir.DataType] = frozenset(t.ir for t in dtypes.LOW.values())
 
@@ -46,7 +46,7 @@ def make_float32(node: ir.Node) -> None:
 
 def is_low_tensor(tensor: Any) -> bool:
     """Return whether a dense tensor is float16 or bfloat16."""
-    return tensor.dtype in LOW_MEMBERS and not isinstance(tensor, SparseTensor)
+    return tensor.dtype in LOW_MEMBERS
 
 
 def widen(tensor: ir.TensorProtocol) -> ConvertedTensor:

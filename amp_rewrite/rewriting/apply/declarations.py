@@ -1,15 +1,15 @@
-"""How the values of a rewritten model are declared: inputs, outputs, value_info, annotations."""
+"""How the values of a rewritten model are declared: inputs, outputs, value_info."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import FunctionProto, TensorAnnotation, TypeProto, ValueInfoProto
+from onnx import TypeProto, ValueInfoProto
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.messages import declare, props, type_string
+from amp_rewrite.graph.proto.messages import declare, type_string
 from amp_rewrite.rewriting.apply.rewiring import Added, Read, Rewiring
 
 
@@ -48,7 +48,7 @@ class Declarations:
                     yield self._new_info(read, typed=True)
             elif read in ends:
                 yield from self._repeated(read, is_end=True)
-            elif self._wiring.is_renamed(read):
+            elif read in self._wiring.renamed:
                 if self._is_typed(read):
                     yield self._info(read, notes=False)
             elif read in flat.declared:
@@ -59,26 +59,6 @@ class Declarations:
         entry = self._flat.declared.get(value)
         if entry is not None and entry.info is not None and not (is_end and self._changed(value)):
             yield self._declared(value, "info")
-
-    def annotations(self, number: int, made: Sequence[Read]) -> Iterator[TensorAnnotation]:
-        """Yield quantization annotations: of nothing in the graph, then in order of values."""
-        flat, body, source = self._flat, self._flat.bodies[number], self._flat.graphs[number]
-        if isinstance(source, FunctionProto) or not source.quantization_annotation:
-            return
-        numbers = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
-        metadata: dict[Read, dict[str, str]] = {}
-        for entry in source.quantization_annotation:
-            value = numbers.get(entry.tensor_name)
-            if value is None:
-                yield entry
-            else:
-                metadata[value] = props(entry.quant_parameter_tensor_names)
-        for value in dict.fromkeys((*body.inputs, *body.initializers, *made)):
-            if metadata.get(value):
-                annotation = TensorAnnotation(tensor_name=self._wiring.name(value))
-                for key, name in metadata[value].items():
-                    annotation.quant_parameter_tensor_names.add(key=key, value=name)
-                yield annotation
 
     def _type(self, value: int) -> TypeProto | None:
         """Return the type that the file gives a value, or None."""
@@ -95,11 +75,6 @@ class Declarations:
         before = self._type(value)
         return before is not None and type_string(before, self._wiring.name(value)) is not None
 
-    def _new_type(self, value: int) -> DType:
-        """Return the type of a value that `_changed` tells to get another one."""
-        weight = self._wiring.weights.get(value)
-        return self._plan.low if weight is None else weight.dtype
-
     def _declared(self, value: int, role: str) -> ValueInfoProto:
         """Return how a value is declared: as before unless its type is another one."""
         entry = self._flat.declared.get(value)
@@ -110,10 +85,7 @@ class Declarations:
         value = self._flat.bodies[body].outputs[index]
         read = self._wiring.outputs.get((body, index), value)
         if isinstance(read, int):
-            if read == value or self._is_typed(read):
-                return self._declared(read, "output")
-            moved = Added(self._wiring.name(read), read, self._target(read))
-            return self._new_info(moved, typed=True)
+            return self._declared(read, "output")
         if read.gave == ABSENT:
             return self._new_info(read, typed=self._is_typed(read.like))
         entry = self._flat.declared.get(read.gave)
@@ -121,25 +93,18 @@ class Declarations:
         is_same = recorded == f"tensor({read.dtype.onnx})" or not self._is_typed(read.gave)
         if is_same and entry is not None and entry.output is not None:
             return entry.output
-        info = self._info(read.gave, dtype=read.dtype, name=read.name)
-        if info.type.denotation:  # it belonged to the type
-            info.type.ClearField("denotation")
-        return info
-
-    def _target(self, value: int) -> DType:
-        """Return the type that a Cast of the model, which is moved, gives."""
-        return next(c.to for c in self._plan.casts if c.existing == self._flat.producer[value])
+        return self._info(read.gave, dtype=read.dtype, name=read.name)
 
     def _info(
         self, value: int, *, dtype: DType | None = None, name: str = "", notes: bool = True
     ) -> ValueInfoProto:
         """Return a declaration of a value, with its type and name by default, and with `notes`."""
         flat, info = self._flat, ValueInfoProto(name=name or self._wiring.name(value))
-        now = self._new_type(value) if self._changed(value) else None
-        element = dtype or now
-        declare(
-            info, flat.messages_of(value), None if element is None else element.number, notes=notes
-        )
+        if dtype is None and self._changed(value):
+            weight = self._wiring.weights.get(value)
+            dtype = self._plan.low if weight is None else weight.dtype
+        element = None if dtype is None else dtype.number
+        declare(info, flat.messages_of(value), element, notes=notes)
         return info
 
     def _new_info(self, added: Added, *, typed: bool) -> ValueInfoProto:

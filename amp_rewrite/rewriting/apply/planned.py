@@ -11,7 +11,7 @@ from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.special_types import attribute_type
-from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+from amp_rewrite.rewriting.apply.rewritten_graph import rewritten_flat
 from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan

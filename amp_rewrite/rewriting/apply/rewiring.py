@@ -22,9 +22,7 @@ class Added:
     """A value that the rewrite adds: another one in another type.
 
     Attributes:
-        name: Its name.
         like: The value of the model that it copies.
-        dtype: Its type.
         gave: The output of the model that it took the place of, under that one's name, or ABSENT.
     """
 
@@ -42,9 +40,7 @@ class NewNode(NamedTuple):
     """A node that is added.
 
     Attributes:
-        op_type: Its operator, of ai.onnx.
         inputs: What it reads, where removed Casts still are.
-        attributes: Its attributes by name.
     """
 
     op_type: str
@@ -59,24 +55,21 @@ OPSET_OF_CLIP_INPUTS = 11
 """Since then the bounds of Clip are inputs, before attributes."""
 
 OPSET_OF_AXES_INPUT = 13
-"""Since then the axes of Unsqueeze and Squeeze are an input, before an attribute."""
+"""Since then the axes of Unsqueeze are an input, before an attribute."""
 
 
 class Rewiring:
     """The edges of a graph after a plan; nothing is copied.
 
     Attributes:
-        flat: The model as it was read.
-        plan: What changes.
         removed: The model's own Casts that become no-ops.
         weights: Constant -> how it is converted, for those that do not stay float32.
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> the node, or the constant that it holds.
         added: Name of an added node or initializer -> the value that it makes.
-        axes: The names of added constants that number axes.
-        wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
         redirected: Position in `flat.inputs` -> what is read there in the place of what was.
         outputs: (graph, index) -> what an output of a graph is instead.
+        renamed: Value that has given its name to what is a graph output instead -> its name.
     """
 
     def __init__(self, flat: FlatGraph, plan: CastPlan, removed: Iterable[int]) -> None:
@@ -86,19 +79,15 @@ class Rewiring:
         self.copies: dict[int, list[PlannedWeight]] = {}
         self.planned: dict[str, NewNode | PlannedWeight] = {}
         self.added: dict[str, Added] = {}
-        self.axes: set[str] = set()
-        self._makes: dict[str, int] = {}
-        self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
         self.redirected: dict[int, Read] = {}
         self._instead: dict[int, Read] = {}
-        self._renamed: dict[int, str] = {}
+        self.renamed: dict[int, str] = {}
         self._ends = Counter(value for body in flat.bodies for value in body.outputs)
         self._behind: dict[Item, list[Item]] = {}
         self._ahead: dict[int, list[Item]] = {}
         self._first: dict[int, Item] = {}
         self._last_at_start: dict[int, Item] = {}
-        self._instead_of_moved: dict[int, list[Item]] = {}
         for weight in plan.weights:
             if weight.keep_float32:
                 self._copy(weight)
@@ -122,19 +111,14 @@ class Rewiring:
         self._redirect(weight.uses, value, self.added[weight.name])
 
     def _cast(self, cast: PlannedCast) -> None:
-        if cast.existing != ABSENT:
-            self._instead_of_moved[cast.existing] = self._behind.pop(cast.existing, [])
-            self._insert(cast.existing, cast.value)
-            self._redirect(cast.uses, cast.value, self.flat.outputs_of(cast.existing)[0])
-        else:
-            clamp = self._clamp(cast) if cast.limit else []
-            read = self.added[clamp[-1]] if clamp else cast.value
-            node = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
-            chain = [*clamp, cast.name]
-            self._insert(chain[0], cast.value)
-            for before, item in pairwise(chain):
-                self._behind.setdefault(before, []).append(item)
-            self._redirect(cast.uses, cast.value, node)
+        clamp = self._clamp(cast) if cast.limit else []
+        read = self.added[clamp[-1]] if clamp else cast.value
+        node = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
+        chain = [*clamp, cast.name]
+        self._insert(chain[0], cast.value)
+        for before, item in pairwise(chain):
+            self._behind.setdefault(before, []).append(item)
+        self._redirect(cast.uses, cast.value, node)
 
     def _add(
         self,
@@ -165,35 +149,18 @@ class Rewiring:
         return [*ends, clip]
 
     def _equal_ranks(self, rank: PlannedRank) -> None:
-        """Give an operand axes in front of a product, and take those of the product away."""
-        slot = self.flat.input_start[rank.node] + rank.index
-        ahead = self._ahead.setdefault(rank.node, [])
-        ahead += self._axed("Unsqueeze", self.read(slot), rank.axes, *rank.names)
-        self.redirected[slot] = self.added[rank.names[0]]
-        if not rank.product_axes:
-            return
-        product, (wide, *names) = self.flat.outputs_of(rank.node)[0], rank.product_names
-        self.wide[product] = Added(wide, ABSENT, self.plan.low)
-        squeeze = self._axed("Squeeze", self.wide[product], rank.product_axes, *names)
-        behind: Item = rank.node
-        for item in squeeze:
-            self._behind.setdefault(behind, []).insert(0, item)
-            behind = item
-        self._makes[squeeze[-1]] = product
-
-    def _axed(
-        self, op_type: str, source: Read, axes: tuple[int, ...], name: str, constant: str
-    ) -> list[str]:
-        """Plan an Unsqueeze or Squeeze; return it behind the constant that it reads."""
-        low = self.plan.low
+        """Give an operand axes in front of a product."""
+        slot, (name, constant) = self.flat.input_start[rank.node] + rank.index, rank.names
+        ahead, low = self._ahead.setdefault(rank.node, []), self.plan.low
+        read: list[Read] = [self.read(slot)]
         if self.flat.opsets.get("", 1) < OPSET_OF_AXES_INPUT:
-            self._add(name, op_type, [source], ABSENT, low, axes=axes)
-            return [name]
-        self.axes.add(constant)
-        numbers = from_array(np.array(axes, np.int64))
-        read = self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers)
-        self._add(name, op_type, [source, read], ABSENT, low)
-        return [constant, name]
+            self.redirected[slot] = self._add(name, "Unsqueeze", read, ABSENT, low, axes=rank.axes)
+        else:
+            numbers = from_array(np.array(rank.axes, np.int64))
+            read.append(self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers))
+            ahead.append(constant)
+            self.redirected[slot] = self._add(name, "Unsqueeze", read, ABSENT, low)
+        ahead.append(name)
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""
@@ -221,24 +188,20 @@ class Rewiring:
         self._ends[old] -= 1
         is_made = flat.producer[old] != ABSENT and not self._ends[old]
         if body == MAIN and is_made and isinstance(new, Added):
-            self._renamed[old] = self.plan.inner[old]
+            self.renamed[old] = self.plan.inner[old]
             new.name, new.gave = flat.value_names[old], old
 
     def touched(self) -> set[int]:
         """Return the nodes whose edges change, or whose constant does."""
         flat = self.flat
         nodes = {flat.reader(slot) for slot in self.redirected}
-        for value in (*self._renamed, *self._instead):
+        for value in (*self.renamed, *self._instead):
             nodes |= {*flat.readers(value), flat.producer[value]}
         return nodes | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
 
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""
         return self.left_of(self.redirected.get(slot, self.flat.inputs[slot]))
-
-    def made_by(self, name: str) -> Read:
-        """Return the value that an added node makes."""
-        return self._makes[name] if name in self._makes else self.added[name]
 
     def left_of(self, read: Read) -> Read:
         """Return a value, or what a removed Cast that made it reads."""
@@ -250,18 +213,14 @@ class Rewiring:
         """Return the name of a value now."""
         if isinstance(read, Added):
             return read.name
-        return self._renamed.get(read) or self.flat.value_names[read]
-
-    def is_renamed(self, value: int) -> bool:
-        """Tell whether a value has given its name to what is a graph output instead."""
-        return value in self._renamed
+        return self.renamed.get(read) or self.flat.value_names[read]
 
     def in_order(self, body: int) -> Iterator[Item]:
         """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
         waiting = [self._first[body]] if body in self._first else []
         for node in self.flat.bodies[body].nodes:
             waiting += self._ahead.get(node, ())
-            waiting += self._instead_of_moved.get(node, [node])
+            waiting.append(node)
         waiting.reverse()
         while waiting:
             item = waiting.pop()

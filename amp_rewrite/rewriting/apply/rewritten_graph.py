@@ -1,27 +1,53 @@
-"""Carry a plan out on messages: what changes is copied and edited, all else stays as it was read.
-
-Nothing is decided here.
-"""
+"""Carry a plan out on messages: what changes is edited, all else stays as it was read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.helper import make_attribute, make_node
 
-from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
-from amp_rewrite.graph.io.model_files import Weight
-from amp_rewrite.graph.proto.messages import copy_text, text
+from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.graph.io.model_files import Place, Weight, refer
+from amp_rewrite.graph.proto.external import HELD, Held
+from amp_rewrite.graph.proto.messages import copy_text, props, text
+from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
+from amp_rewrite.graph.versions import OPSET_OF_CASTS
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import NewNode, Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
-from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.tensors import ConvertedTensor
+
+# operators: which of their attributes repeat the type of which variable.
+_TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
+    ("Bernoulli", "T2"): "dtype",
+    ("BlackmanWindow", "T2"): "output_datatype",
+    ("Cast", "T2"): "to",
+    ("DequantizeLinear", "T3"): "output_dtype",
+    ("EyeLike", "T2"): "dtype",
+    ("HammingWindow", "T2"): "output_datatype",
+    ("HannWindow", "T2"): "output_datatype",
+    ("LayerNormalization", "U"): "stash_type",
+    ("MelWeightMatrix", "T3"): "output_datatype",
+    ("RandomNormal", "T"): "dtype",
+    ("RandomNormalLike", "T2"): "dtype",
+    ("RandomUniform", "T"): "dtype",
+    ("RandomUniformLike", "T2"): "dtype",
+    ("SequenceEmpty", "S"): "dtype",
+}
+"""(operator, variable) -> the attribute that names the variable's element type.
+
+Source: the operators' texts in https://onnx.ai/onnx/operators/.
+"""
 
 Made = tuple[NodeProto, list[Read]]
 """A node's message, and the values that it makes."""
@@ -39,24 +65,26 @@ class RewrittenGraph:
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
         """Look up what concerns which node and value; nothing is copied yet."""
-        self._flat, self._convert = flat, convert
+        self._flat, self.convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
-        self._attributes = retyped_attributes(flat, type_graph, plan)
-        self._casts: dict[int, NodeProto] = {}  # by the type that they cast to
+        self._attributes = re_typed_attributes(flat, type_graph, plan)
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
 
-    def weights(self, number: int) -> Iterator[Weight]:
-        """Yield the dense initializers of a graph in order."""
+    def all_weights(self) -> list[list[Weight]]:
+        """Return the dense initializers by graph, in order."""
+        return [list(self._weights(number)) for number in range(len(self._flat.bodies))]
+
+    def _weights(self, number: int) -> Iterator[Weight]:
         flat, wiring = self._flat, self._wiring
         for value in flat.bodies[number].initializers:
             if value in wiring.weights:
-                yield self._convert(wiring.weights[value])
+                yield self.convert(wiring.weights[value])
             elif value in flat.tensors:
                 tensor = flat.tensors[value]
                 yield Weight(tensor.proto, None if tensor.location is None else tensor.stored)
-        yield from map(self._convert, wiring.copies.get(number, ()))
+        yield from map(self.convert, wiring.copies.get(number, ()))
 
     def origins(self, body: int) -> Iterator[int]:
         """Yield, for each node in a rewritten graph in order, which it was, ABSENT if it is new."""
@@ -79,35 +107,21 @@ class RewrittenGraph:
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
-        planned, result = wiring.planned[name], wiring.made_by(name)
+        planned, result = wiring.planned[name], wiring.added[name]
         if isinstance(planned, PlannedWeight):
-            tensor = with_data(self._convert(planned))
+            tensor = with_data(self.convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
-        node = NodeProto()
-        node.CopyFrom(self._without_ends(planned))
-        node.name = name
+        node = NodeProto(op_type=planned.op_type, name=name, output=[wiring.name(result)])
         node.input.extend([wiring.name(wiring.left_of(value)) for value in planned.inputs])
-        node.output.append(wiring.name(result))
+        attributes = planned.attributes.items()  # make_node would sort them
+        node.attribute.extend(make_attribute(key, value) for key, value in attributes)
         return node, [result]
-
-    def _without_ends(self, planned: NewNode) -> NodeProto:
-        """Return an added node without name, inputs and outputs: many Casts share one."""
-        to = planned.attributes.get("to", ABSENT)
-        node = self._casts.get(to)
-        if node is None:
-            node = NodeProto(op_type=planned.op_type)
-            attributes = planned.attributes.items()  # make_node would sort them
-            node.attribute.extend(make_attribute(key, value) for key, value in attributes)
-            if to != ABSENT:
-                self._casts[to] = node
-        return node
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
         flat, wiring = self._flat, self._wiring
         outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
             return flat.nodes[node], outputs
-        outputs = [wiring.wide.get(value, value) for value in flat.outputs_of(node)]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
         slots = range(flat.input_start[node], flat.input_start[node + 1])
@@ -121,7 +135,7 @@ class RewrittenGraph:
         weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
         if weight is not None:
             drop_attributes(message, ("value_float", "value_floats"))
-            set_attribute(message, make_attribute("value", with_data(self._convert(weight))))
+            set_attribute(message, make_attribute("value", with_data(self.convert(weight))))
         if flat.bodies_in(node):
             self._write_bodies(message, node, weights)
         return message, outputs
@@ -132,12 +146,8 @@ class RewrittenGraph:
         """Write the graphs inside a node anew."""
         numbers = iter(self._flat.bodies_in(node))
         for attribute in message.attribute:
-            if attribute.ref_attr_name:
-                continue
-            if attribute.type == AttributeProto.GRAPH:
+            if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
                 attribute.g.CopyFrom(self.body(next(numbers), weights))
-            for graph in attribute.graphs:
-                graph.CopyFrom(self.body(next(numbers), weights))
 
     def body(self, number: int, weights: Sequence[Sequence[Weight]]) -> GraphProto:
         """Return the message of a graph; `weights` are the dense initializers by graph."""
@@ -150,30 +160,29 @@ class RewrittenGraph:
     def without_nodes(self, number: int, made: Sequence[Read]) -> GraphProto:
         """Return the message of a graph without its nodes and dense initializers."""
         flat, source = self._flat, self._flat.graphs[number]
-        body, graph = flat.bodies[number], GraphProto()
+        graph = GraphProto()
         if source.HasField("name"):
             graph.name = text(source.name)
         copy_text(graph, source, "doc_string")
         graph.metadata_props.extend(source.metadata_props)
         graph.input.extend(self._declarations.inputs(number))
         graph.output.extend(self._declarations.outputs(number))
-        sparse = [flat.sparse[v] for v in body.initializers if v in flat.sparse]
-        graph.sparse_initializer.extend(sparse)
         graph.value_info.extend(self._declarations.infos(number, made))
         graph.value_info.extend(flat.unused.get(number, ()))
-        graph.quantization_annotation.extend(self._declarations.annotations(number, made))
+        if isinstance(source, GraphProto):
+            graph.quantization_annotation.extend(source.quantization_annotation)
         return graph
 
 
-def retyped_attributes(
+def re_typed_attributes(
     flat: FlatGraph, graph: TypeGraph, plan: CastPlan
 ) -> dict[int, list[AttributeProto]]:
     """Return, by node, the attributes that become others."""
     low = plan.low
     allowed, attributes = graph.mask(plan.vertices), dict[int, list[AttributeProto]]()
-    typed = graph.where(lambda kind: bool(typed_attributes(kind)))
+    typed = graph.where(lambda kind: bool(_typed_attributes(kind)))
     for vertex in vertices_in(allowed & typed):
-        names = typed_attributes(graph.kind_of(vertex))
+        names = _typed_attributes(graph.kind_of(vertex))
         entries = [make_attribute(name, low.number) for name in names]
         attributes.setdefault(graph.nodes[vertex], []).extend(entries)
     for node in plan.stashes:
@@ -196,6 +205,14 @@ def retyped_attributes(
             base = graph.base(flat.outputs_of(node)[0])
             attributes.setdefault(node, []).append(make_attribute("dtype", base.number))
     return attributes
+
+
+def _typed_attributes(kind: VertexKind) -> list[str]:
+    """Return the attributes that repeat the element type of a kind of vertices."""
+    if kind.operator.domain != "":
+        return []
+    named = [_TYPE_ATTRIBUTES.get((kind.operator.op_type, v)) for v in kind.variables]
+    return [name for name in named if name is not None]
 
 
 def set_attribute(node: NodeProto, entry: AttributeProto) -> None:
@@ -239,3 +256,72 @@ def without_data(source: TensorProto) -> TensorProto:
         message.doc_string = text(source.doc_string)
     message.metadata_props.extend(source.metadata_props)
     return message
+
+
+def header(flat: FlatGraph, plan: CastPlan | None, metadata: Mapping[str, str]) -> ModelProto:
+    """Return everything of the rewritten model except its functions and its main graph."""
+    source, proto = flat.proto, ModelProto()
+    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
+        if source.HasField(field):
+            value = getattr(source, field)
+            setattr(proto, field, text(value) if isinstance(value, bytes) else value)
+    copy_text(proto, source, "doc_string")
+    proto.opset_import.extend(source.opset_import)
+    if plan is not None and plan.casts and "" not in flat.opsets:
+        proto.opset_import.add(domain="", version=OPSET_OF_CASTS)
+    proto.metadata_props.extend(source.metadata_props)
+    if metadata:
+        del proto.metadata_props[:]
+        for key, entry in (props(source.metadata_props) | dict(metadata)).items():
+            proto.metadata_props.add(key=key, value=entry)
+    proto.training_info.extend(source.training_info)
+    proto.configuration.extend(source.configuration)
+    return proto
+
+
+class RewrittenFlat(NamedTuple):
+    """A rewritten model in numbers.
+
+    Attributes:
+        origins: By node of it, which node it was, ABSENT for one that was added.
+    """
+
+    flat: FlatGraph
+    origins: Sequence[int]
+
+
+def rewritten_flat(
+    flat: FlatGraph,
+    type_graph: TypeGraph,
+    plan: CastPlan,
+    removed: Iterable[int],
+    metadata: Mapping[str, str],
+) -> RewrittenFlat:
+    """Return the model that a plan makes of one; nodes without a name keep the given ones."""
+    held: list[Held] = []
+
+    def convert(weight: PlannedWeight) -> Weight:
+        message, stream = converted(flat, weight)
+        refer(message, Place(HELD, len(flat.files.held) + len(held), stream.nbytes))
+        held.append(Held(lambda: stream, partial(_converted_object, weight, message.name)))
+        return Weight(message)
+
+    graph = RewrittenGraph(flat, type_graph, plan, removed, convert)
+    proto = header(flat, plan, metadata)
+    proto.functions.extend(flat.proto.functions)
+    proto.graph.CopyFrom(graph.body(MAIN, graph.all_weights()))
+    rewritten = number_model(proto, flat.files.holding(held))
+    rewritten.customs = flat.customs
+    origins = list(graph.origins(MAIN))
+    rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
+    for called, function in rewritten.attached.items():
+        function.graph.keep_names(flat.attached[called].graph.node_names)
+    return RewrittenFlat(rewritten, origins)
+
+
+def _converted_object(weight: PlannedWeight, name: str) -> ConvertedTensor:
+    from amp_rewrite.graph.io.read import tensor_of
+    from amp_rewrite.graph.tensors import ConvertedTensor
+
+    source = tensor_of(weight.tensor)
+    return ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=name)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import onnx
+import onnx.helper
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN, FlatGraph
-from amp_rewrite.graph.io.checker import checker_error, refuse_faults
+from amp_rewrite.graph.io.checker import checker_fault, refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Meter,
@@ -26,17 +29,25 @@ from amp_rewrite.graph.io.model_files import (
     sources_of,
 )
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import fault_of, serialized
+from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.rewriting.apply.rewiring import Read
 from amp_rewrite.rewriting.apply.rewritten_graph import (
-    Made,
     RewrittenGraph,
     converted,
+    header,
+    with_data,
     without_data,
 )
 from amp_rewrite.rewriting.plan.casts import CastPlan
-from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
+
+_GRAPH = varint(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3 | 2)
+_NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
+
+_READ = 1 << 8
+"""Elements of the largest constants that the checker sees: shapes, axes and scales."""
+
+MANY_NODES = 2_000
+"""Of more nodes types are not inferred: that takes more than 5 % of the time of `convert`."""
 
 
 def can_save(flat: FlatGraph) -> bool:
@@ -64,15 +75,10 @@ def save_rewritten(
 
     `flat` is one that `can_save` tells to be so; `removed` are the model's own Casts that become
     no-ops, and `metadata` are added or replaced. An existing file is replaced in one step.
-
-    Raises:
-        InvariantError: onnx's checker refuses the result, but not the model as it was read.
-        SaveError: It cannot be written; no new file is left behind.
-        LoadError: External data of the model have become unreadable.
     """
     output = os.path.abspath(path_text(path, SaveError))
     graph = RewrittenGraph(flat, type_graph, plan, removed, lambda w: Weight(*converted(flat, w)))
-    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
+    weights = graph.all_weights()
     streams = [w.stream for body in weights for w in body if w.stream is not None]
     external = [stream for stream in streams if source_file(stream) is not None]
     sizes = [w.message.ByteSize() if w.stream is None else w.stream.nbytes for w in weights[MAIN]]
@@ -81,28 +87,23 @@ def save_rewritten(
         left = iter(places)
         placed = [[_placed(w, left) for w in body] for body in weights]
         head = header(flat, plan, metadata).SerializeToString(deterministic=True)
-        outputs_read = list[Read]()
-        nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
-        rest = graph.without_nodes(MAIN, outputs_read)
+        main = _MainGraph.of(graph, placed)
         if not plan.is_empty:
-            fault = fault_of(head, nodes, rest, placed[MAIN])
-            refuse_faults(fault, partial(_fault_of_source, flat), output)
-        return _parts(head, nodes.content, rest, placed[MAIN])
+            fault = main.fault(head, placed[MAIN])
+            unchanged = RewrittenGraph(flat, type_graph, CastPlan(plan.low), (), graph.convert)
+            refuse_faults(fault, partial(_fault_of_source, flat, unchanged), output)
+        inline = [w for w in placed[MAIN] if source_file(w.stream) is None]
+        elsewhere = (w.message for w in placed[MAIN] if source_file(w.stream) is not None)
+        main.rest.initializer.extend(elsewhere)
+        body = main.nodes + main.rest.SerializeToString(deterministic=True)
+        return Parts(head, body, inline)
 
     replace_model(output, external, parts, Meter(sum(sizes), progress), sources_of(external))
 
 
-def _fault_of_source(flat: FlatGraph) -> str | None:
-    from amp_rewrite.graph.io.read import read_model
-
-    return checker_error(read_model(flat))
-
-
-def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes one by one, and note what they make."""
-    for message, outputs in nodes:
-        made += outputs
-        yield message
+def _fault_of_source(flat: FlatGraph, unchanged: RewrittenGraph) -> str | None:
+    head, weights = header(flat, None, {}).SerializeToString(), unchanged.all_weights()
+    return _MainGraph.of(unchanged, weights).fault(head, weights[MAIN])
 
 
 def _placed(weight: Weight, places: Iterator[Place]) -> Weight:
@@ -114,29 +115,36 @@ def _placed(weight: Weight, places: Iterator[Place]) -> Weight:
     return Weight(message, weight.stream)
 
 
-def _parts(head: bytes, nodes: bytes, rest: onnx.GraphProto, weights: Sequence[Weight]) -> Parts:
-    external = [w for w in weights if source_file(w.stream) is not None]
-    rest.initializer.extend(weight.message for weight in external)
-    body = nodes + rest.SerializeToString(deterministic=True)
-    return Parts(head, body, [w for w in weights if source_file(w.stream) is None])
+class _MainGraph(NamedTuple):
+    """A main graph without its dense initializers; the nodes are serialized."""
 
+    nodes: bytes
+    n_nodes: int
+    rest: onnx.GraphProto
 
-def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
-    """Return everything of the rewritten model except its functions and its main graph."""
-    source, proto = flat.proto, onnx.ModelProto()
-    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
-        if source.HasField(field):
-            value = getattr(source, field)
-            setattr(proto, field, text(value) if isinstance(value, bytes) else value)
-    copy_text(proto, source, "doc_string")
-    proto.opset_import.extend(source.opset_import)
-    if plan.casts and "" not in flat.opsets:
-        proto.opset_import.add(domain="", version=OPSET_OF_CASTS)
-    proto.metadata_props.extend(source.metadata_props)
-    if metadata:
-        del proto.metadata_props[:]
-        for key, entry in (props(source.metadata_props) | dict(metadata)).items():
-            proto.metadata_props.add(key=key, value=entry)
-    proto.training_info.extend(source.training_info)
-    proto.configuration.extend(source.configuration)
-    return proto
+    @classmethod
+    def of(cls, graph: RewrittenGraph, weights: Sequence[Sequence[Weight]]) -> _MainGraph:
+        """Write nodes one by one, so that there is one message of them at a time."""
+        content, count, made = bytearray(), 0, list[Read]()
+        for message, outputs in graph.nodes(MAIN, weights):
+            node = message.SerializeToString()
+            content += _NODE + varint(len(node)) + node
+            count += 1
+            made += outputs
+        return cls(bytes(content), count, graph.without_nodes(MAIN, made))
+
+    def fault(self, head: bytes, weights: Iterable[Weight]) -> str | None:
+        """Return what onnx's checker says against the model; large weights are inputs for it."""
+        more, fed = onnx.GraphProto(), {info.name for info in self.rest.input}
+        for weight in weights:
+            message = weight.message
+            is_elsewhere = message.data_location == onnx.TensorProto.EXTERNAL
+            if math.prod(message.dims) <= _READ and not (weight.stream is None and is_elsewhere):
+                held = message if weight.stream is None else without_data(message)
+                more.initializer.append(with_data(Weight(held, weight.stream)))
+            elif message.name not in fed:
+                dims, kind = list(message.dims), message.data_type
+                more.input.append(onnx.helper.make_tensor_value_info(message.name, kind, dims))
+        graph = self.nodes + self.rest.SerializeToString() + more.SerializeToString()
+        content = head + _GRAPH + varint(len(graph)) + graph
+        return checker_fault(content, types=self.n_nodes <= MANY_NODES)

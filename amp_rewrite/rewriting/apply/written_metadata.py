@@ -12,10 +12,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str, str]:
-    """Return the entries that a rewrite adds or replaces; none if nothing becomes low.
-
-    The path of a kernel table as target says nothing elsewhere, and is not noted.
-    """
+    """Return the entries that a rewrite adds or replaces; none if nothing becomes low."""
     if not plan.computes_low:
         return {}
     has_tables = any(targets.is_table(part.strip()) for part in target.split(","))
@@ -33,10 +30,7 @@ def recorded_target(model: Described) -> str | None:
 
 
 def for_model(options: RewriteOptions, model: Described) -> RewriteOptions:
-    """Return options with the target that a model says it was made for, where they name none.
-
-    One that does not compute in the precision asked for is left aside.
-    """
+    """Return options with the target that a model says it was made for, where they name none."""
     recorded = recorded_target(model)
     if options.target is not None or recorded is None:
         return options

@@ -1,8 +1,4 @@
-"""The plan: which casts, which weights and which types a painting asks for.
-
-`plan_casts` is pure and its result printable; apply/rewritten_graph.py carries a plan out and
-decides nothing.
-"""
+"""The plan: which casts, which weights and which types a painting asks for."""
 
 from __future__ import annotations
 
@@ -68,11 +64,7 @@ class PlannedCast(NamedTuple):
     """One Cast, shared by every use of a value that wants the other type.
 
     Attributes:
-        value: The value to cast.
-        to: The type to cast to.
-        uses: The uses that will read the cast.
         name: The name of the Cast and of its output.
-        existing: A Cast of the model that already does it, or ABSENT.
         limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
         clamp_names: The names of the Clip and of the two numbers that it reads.
     """
@@ -81,7 +73,6 @@ class PlannedCast(NamedTuple):
     to: DType
     uses: tuple[Use, ...]
     name: str
-    existing: int = ABSENT
     limit: float = 0.0
     clamp_names: tuple[str, ...] = ()
 
@@ -92,8 +83,6 @@ class PlannedWeight:
 
     Attributes:
         value: The initializer's value, or a Constant node's output.
-        tensor: Its float32 contents.
-        dtype: The type to convert it to.
         uses: The uses that will read the low-precision copy.
         keep_float32: Whether the float32 one stays beside it, for what reads that.
         saturate: The magnitude at which elements out of range end; 0 makes them infinite.
@@ -116,9 +105,6 @@ class CastPlan:
     """Everything that a rewrite changes.
 
     Attributes:
-        low: The low-precision type.
-        casts: The casts to insert or reuse.
-        weights: The constants to convert.
         vertices: The vertices whose attributes and output types become low.
         fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
         retyped: The values that become low because of their producer.
@@ -134,10 +120,10 @@ class CastPlan:
     casts: tuple[PlannedCast, ...] = ()
     weights: tuple[PlannedWeight, ...] = ()
     vertices: tuple[int, ...] = ()
-    fills: Mapping[int, float] = field(default_factory=dict[int, float])
+    fills: Mapping[int, float] = field(default_factory=dict)
     retyped: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-    inner: Mapping[int, str] = field(default_factory=dict[int, str])
+    inner: Mapping[int, str] = field(default_factory=dict)
     ranks: tuple[PlannedRank, ...] = ()
     stashes: tuple[int, ...] = ()
 
@@ -153,10 +139,7 @@ class CastPlan:
 
 
 def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float32") -> CastPlan:
-    """Return the plan for a painting.
-
-    `store` are constants to store in 16 bits though they compute as float32.
-    """
+    """Return the plan for a painting."""
     saturated = saturated_masks(context, painting)
     ends = {v: c.saturate for v, c in saturated.items()}
     masks = context.values.masks.ending(ends)
@@ -203,9 +186,8 @@ class _Planner:
             name = names.cast(flat.value_names[value], to)
             if tensor is None:
                 limit = self.masks.limit(value, [u.vertex for u in uses]) if to is low else 0.0
-                existing = ABSENT if limit else self._existing_cast(value, to, uses)
                 clamp = names.clamp(flat.value_names[value]) if limit else ()
-                casts.append(PlannedCast(value, to, tuple(uses), name, existing, limit, clamp))
+                casts.append(PlannedCast(value, to, tuple(uses), name, limit, clamp))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
@@ -233,10 +215,7 @@ class _Planner:
         )
 
     def _narrow_stashes(self) -> Iterator[int]:
-        """Yield the nodes that become low, and whose target casts for another stash_type.
-
-        What else they give, of that type, nobody may read.
-        """
+        """Yield the nodes that become low, and whose target casts for another stash_type."""
         target, flat = self.context.target, self.flat
         for node in flat.nodes_of(*(() if target is None else target.narrow_stash)):
             result, *others = flat.outputs_of(node)
@@ -279,11 +258,7 @@ class _Planner:
         return vertex != ABSENT and bool(self.allowed[vertex])
 
     def _casts_by_itself(self, node: int, value: int) -> bool:
-        """Tell whether a node is a Cast of the model that may read a value in the type it has.
-
-        Widening in front of it would change nothing, nor would narrowing in front of one that
-        narrows.
-        """
+        """Tell whether a node is a Cast of the model that may read a value in the type it has."""
         flat, low = self.flat, tensor_type(self.context.low.number)
         schema = self.type_graph.ports_of(node).schema
         if schema is None:
@@ -303,22 +278,6 @@ class _Planner:
         raises = context.low is FLOAT32 and context.scaled.any()
         is_short = raises and tensor is not None and tensor.size <= _SHORT
         return tensor if context.converts_weights or is_short else None
-
-    def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
-        """Return a Cast of the same value, in its own scope, that already gives the type.
-
-        A Cast that takes an output's place is always a new one: the model's own keeps its name.
-        """
-        flat = self.flat
-        if any(use.body == MAIN for use in uses):
-            return ABSENT
-        for node in flat.readers(value):
-            if flat.called(node)[:2] != ("", "Cast") or flat.body_of[node] != flat.home[value]:
-                continue
-            target = attribute_type(flat.attributes(node), "to")
-            if target == tensor_type(to.number) and not self.is_low[flat.outputs_of(node)[0]]:
-                return node
-        return ABSENT
 
     def _weight(
         self, value: int, tensor: StoredTensor, uses: list[Use], name: str

@@ -6,18 +6,17 @@ Transpose moves the first axis behind the batches and the operands differ in ran
 and leaves a graph without edges: a later transformer ends the process with a segmentation fault.
 The Cast may be one of the model, one between two types of a mixed model, or one that the CPU
 provider needs in front of a float16 product. An Unsqueeze of the operand with fewer axes lets the
-runtime fuse both; of a weight, it is folded when the model is loaded. A vector becomes a matrix of
-one row or column so, which a Squeeze takes out of the product.
+runtime fuse both; of a weight, it is folded when the model is loaded. Vectors are left alone.
 
 What counts are the types after the rewrite: a file that came in 16 bits has the pattern as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -41,151 +40,82 @@ class PlannedRank:
     """An operand of a product that gets axes of length 1.
 
     Attributes:
-        node: The product.
         index: Which of its operands.
         axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
-        product_axes: The axis that the product has too many then; none if the operand has rows and
-            columns as it is.
-        product_names: The names of the product with that axis, of the Squeeze that takes it away,
-            and of the constant with it.
     """
 
     node: int
     index: int
     axes: tuple[int, ...]
     names: tuple[str, str]
-    product_axes: tuple[int, ...] = ()
-    product_names: tuple[str, ...] = ()
 
 
 def equal_ranks(
     context: PaintContext, allowed: Array, names: AddedNames
 ) -> tuple[PlannedRank, ...]:
-    """Return what gives the operands of such products one rank, where a runtime needs it.
-
-    Ranks that nothing tells are left as they are.
-
-    Args:
-        context: What is known of the model and the target.
-        allowed: A mask of the vertices that change their type to `context.low`.
-        names: The names in use.
-    """
+    """Return what gives the operands of such products one rank, where a runtime needs it."""
     flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
     if not flat.nodes_of("Transpose"):
         return ()
-    types = _TypesAfter(context.type_graph, context.low, allowed)
+
+    def after(vertex: int, value: int) -> int | None:
+        is_low = vertex != ABSENT and allowed[vertex]
+        return context.low.number if is_low else element(context.type_graph.types[value] or "")
+
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
     for node in flat.nodes_calling(wanted):
         if len(flat.inputs_of(node)) < _OPERANDS or not flat.outputs_of(node):
             continue  # the file is wrong, and nothing is said of it here
-        if not any(_is_reordered(types, node, index) for index in (0, 1)):
+        if not any(_is_reordered(context.type_graph, after, node, index) for index in (0, 1)):
             continue
         ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
-        if None not in ranks and ranks[0] != ranks[1]:
-            ranks_planned.append(_planned(flat, node, [rank or 0 for rank in ranks], names))
+        few, many = sorted(rank or 0 for rank in ranks)
+        if _MATRIX <= few < many:
+            index = 0 if ranks[0] == few else 1
+            value = flat.value_names[flat.inputs_of(node)[index]]
+            added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
+            ranks_planned.append(PlannedRank(node, index, tuple(range(many - few)), added))
     return tuple(ranks_planned)
 
 
-def _planned(flat: FlatGraph, node: int, ranks: list[int], names: AddedNames) -> PlannedRank:
-    """Return what gives a product of operands of two ranks operands of one."""
-    index = 0 if ranks[0] < ranks[1] else 1
-    value = flat.value_names[flat.inputs_of(node)[index]]
-    added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
-    few, many = min(ranks), max(ranks)
-    if few >= _MATRIX:
-        return PlannedRank(node, index, tuple(range(many - few)), added)
-    ahead = tuple(range(many - _MATRIX))
-    one = many - 1 if index == 1 else many - _MATRIX
-    product = flat.value_names[flat.outputs_of(node)[0]]
-    behind = tuple(names.part(product, op) for op in ("Wide", "Squeeze", "SqueezeAxes"))
-    return PlannedRank(node, index, (*ahead, one), added, (one,), behind)
+def _is_reordered(
+    graph: TypeGraph, after: Callable[[int, int], int | None], node: int, index: int
+) -> bool:
+    """Tell whether the runtime finds a Cast between an operand and a Transpose of its batches.
 
-
-@dataclass(frozen=True, slots=True)
-class _TypesAfter:
-    """The element types that values and ports have after a rewrite, as onnx numbers.
-
-    Attributes:
-        graph: The model before it.
-        low: The type that vertices get.
-        allowed: A mask of those that do.
+    `after` is the element type of a vertex and its value after the rewrite, as an onnx number.
     """
-
-    graph: TypeGraph
-    low: DType
-    allowed: Array
-
-    def made(self, value: int) -> int | None:
-        """Return the type of a value."""
-        return self._of(self.graph.source[value], value)
-
-    def read(self, slot: int) -> int | None:
-        """Return the type that a position in `flat.inputs` reads."""
-        return self._of(self.graph.reads[slot], self.graph.flat.inputs[slot])
-
-    def _of(self, vertex: int, value: int) -> int | None:
-        if vertex != ABSENT and self.allowed[vertex]:
-            return self.low.number
-        return element(self.graph.types[value] or "")
-
-
-def _is_reordered(types: _TypesAfter, node: int, index: int) -> bool:
-    """Tell whether the runtime finds a Cast between an operand and a Transpose of its batches."""
-    flat = types.graph.flat
-    slot = flat.input_start[node] + index
+    flat, slot = graph.flat, graph.flat.input_start[node] + index
     turned = _turned(flat, node, index)
     if turned is None:
         return False
     value, is_cast = turned
-    type_made, read = types.made(value), types.read(slot)
+    made, read = after(graph.source[value], value), after(graph.reads[slot], flat.inputs[slot])
     if is_cast:
-        return bool({type_made, read} & {FLOAT16.number, BFLOAT16.number})
-    return type_made != read or read == FLOAT16.number
+        return bool({made, read} & {FLOAT16.number, BFLOAT16.number})
+    return made != read or read == FLOAT16.number
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:
-    """Return what the last Transpose before an operand makes, and whether it is cast behind that.
-
-    None if no Transpose before it, alone or with those in front of it, moves the first axis behind
-    the batches.
-    """
-    last, is_cast, perm = ABSENT, False, list[int]()
-    for maker in _chain(flat, node, index):
-        op, value = flat.called(maker).op_type, flat.outputs_of(maker)[0]
-        if op != "Transpose":
-            is_cast |= op == "Cast" and last == ABSENT
-            continue
-        permutation = flat.attributes(maker).get("perm")
-        if permutation is None or flat.is_output(value):
-            return None  # all axes the other way round, or a value that stays: neither is moved
-        own = [int(axis) for axis in permutation.value]
-        if perm and len(perm) != len(own):
-            return None
-        perm, last = (
-            [own[axis] for axis in perm] if perm else own,
-            value if last == ABSENT else last,
-        )
-        if _moves_batches(perm):
-            return last, is_cast
-    return None
-
-
-def _chain(flat: FlatGraph, node: int, index: int) -> Iterator[int]:
-    """Yield the nodes in front of an operand that are seen through, from the operand on."""
-    value = flat.inputs_of(node)[index]
+    """Return what the Transpose before an operand makes, and whether it is cast behind that."""
+    is_cast, value = False, flat.inputs_of(node)[index]
     while (maker := flat.producer[value] if value != ABSENT else ABSENT) != ABSENT:
         called = flat.called(maker)
         is_plain = called.domain == "" and called.op_type in _SEEN_THROUGH
         if not is_plain or flat.body_of[maker] != flat.body_of[node]:
-            return
-        read = flat.inputs_of(maker)
-        if not read or not flat.outputs_of(maker):
-            return
-        yield maker
-        value = read[0]
+            return None
+        if called.op_type == "Transpose":
+            permutation = flat.attributes(maker).get("perm")
+            if permutation is None or flat.is_output(value):
+                return None  # all axes the other way round, or a value that stays: neither is moved
+            moves = _moves_batches([int(axis) for axis in permutation.value])
+            return (value, is_cast) if moves else None
+        is_cast |= called.op_type == "Cast"
+        value = flat.inputs_of(maker)[0]
+    return None
 
 
 def _moves_batches(perm: list[int]) -> bool:

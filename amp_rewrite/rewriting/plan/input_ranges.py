@@ -1,12 +1,12 @@
-"""The ranges of inputs that a user gives: `x=0:255`, checked and read once."""
+"""Ranges of inputs, `x=0:255`, and lengths of free dimensions, `N=8`, as a user gives them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -21,42 +21,22 @@ Range = tuple[float, float]
 InputRanges = Mapping[str, Range]
 """Name of a graph input -> its range."""
 
+FreeLengths = Mapping[str, int]
+"""Name of a free dimension -> its length."""
+
 _SPELLING = "NAME=LOW:HIGH, for example x=0:255"
 
 
-def _texts(content: object) -> list[str]:
-    """Return the texts of a list.
-
-    Raises:
-        OptionError: It is not a list of texts.
-    """
-    entries = list(cast(Iterable[object], content)) if isinstance(content, Iterable) else [content]
-    texts = [entry for entry in entries if isinstance(entry, str)]
-    if len(texts) < len(entries):
-        raise OptionError(
-            "input_ranges must be a mapping, or a list of texts such as 'x=0:255'",
-            found=repr(content),
-        )
-    return texts
-
-
 def input_ranges(entries: Mapping[str, Any] | Iterable[str]) -> InputRanges:
-    """Return the ranges that an option holds.
-
-    Args:
-        entries: Name -> (low, high), or texts as on the command line, "x=0:255".
+    """Return the ranges that an option holds: name -> (low, high), or texts such as "x=0:255".
 
     Raises:
         OptionError: One is not a range, has its ends in the wrong order, or is there twice.
     """
-    if isinstance(entries, str):
-        raise OptionError(
-            "input_ranges must be a mapping or a list",
-            found=repr(entries),
-            remedy=f"pass [{entries!r}]",
-        )
-    texts = [] if isinstance(entries, Mapping) else _texts(entries)
-    pairs = entries.items() if isinstance(entries, Mapping) else [_parsed(text) for text in texts]
+    if isinstance(entries, Mapping):
+        pairs = list(entries.items())
+    else:
+        pairs = [_parsed(text) for text in arguments.texts("input_ranges", entries)]
     range_of: dict[str, Range] = {}
     for name, ends in pairs:
         if name in range_of:
@@ -78,13 +58,12 @@ def _range(name: str, ends: Any) -> Range:
         low, high = (float(end) for end in ends)
     except (TypeError, ValueError):
         is_text = isinstance(ends, tuple) and all(isinstance(end, str) for end in ends)
-        shown = ":".join(ends) if is_text else ends
         raise OptionError(
             f"input_ranges has no two numbers for input {name!r}",
-            found=repr(shown),
+            found=repr(":".join(ends) if is_text else ends),
             expected=_SPELLING,
         ) from None
-    if math.isnan(low) or math.isnan(high) or low > high:
+    if not low <= high:
         raise OptionError(
             f"input_ranges has no range for input {name!r}",
             found=f"{low:g}:{high:g}",
@@ -94,11 +73,7 @@ def _range(name: str, ends: Any) -> Range:
 
 
 def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
-    """Reject ranges of what is not an input of the model.
-
-    Raises:
-        OptionError: No input has the name; the nearest ones are named.
-    """
+    """Reject ranges of what is not an input of the model; the nearest names are named."""
     names = [model.value_names[value] for value in model.main.inputs]
     for name in ranges:
         if name not in names:
@@ -136,3 +111,33 @@ def _check_type(name: str, type_string: str | None, input_range: Range) -> None:
             found=f"{input_range[0]:g}:{input_range[1]:g}",
             expected=f"numbers from {element_type.range.low:g} to {element_type.range.high:g}",
         )
+
+
+def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
+    """Return the lengths that an option holds: name -> length, or texts such as "N=8"."""
+    if isinstance(entries, Mapping):
+        pairs = list(entries.items())
+    else:
+        pairs = [_parsed_length(text) for text in arguments.texts("dims", entries)]
+    for name, length in pairs:
+        arguments.integer(f"length of {name!r}", length)
+    return MappingProxyType(dict(pairs))
+
+
+def _parsed_length(text: str) -> tuple[str, int]:
+    name, _, length = text.rpartition("=")
+    if not (name and length.isdecimal()):
+        raise OptionError("--dim is not a length", found=text, expected="NAME=LENGTH")
+    return name, int(length)
+
+
+def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
+    """Reject lengths of what no input of the model has."""
+    free = model.free_dimensions
+    for name in lengths:
+        if name not in free:
+            raise OptionError(
+                "no input has a free dimension of this name",
+                found=repr(name),
+                expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
+            )

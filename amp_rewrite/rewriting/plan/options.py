@@ -37,8 +37,14 @@ from amp_rewrite.graph.modules import all_names
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
-from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
+from amp_rewrite.rewriting.plan.input_ranges import (
+    FreeLengths,
+    InputRanges,
+    check_dimensions,
+    check_input_names,
+    free_lengths,
+    input_ranges,
+)
 from amp_rewrite.rewriting.rules.keep_rules import Rule, checked_rules
 
 if TYPE_CHECKING:

@@ -1,8 +1,4 @@
-"""From a model and the options of a rewrite to what its painting knows, and to its painting.
-
-What is found for a model that was read is kept with it: a conversion asks for one painting several
-times, with and without what data have shown.
-"""
+"""From a model and the options of a rewrite to what its painting knows, and to its painting."""
 
 from __future__ import annotations
 
@@ -53,18 +49,13 @@ class _Paintings:
 
     asked: tuple[RewriteOptions, OpLists]
     context: PaintContext
-    painted: list[tuple[Findings, PaintResult]] = field(
-        default_factory=list[tuple[Findings, PaintResult]]
-    )
+    painted: list[tuple[Findings, PaintResult]] = field(default_factory=list)
 
 
 def paint_context(
     model: FlatGraph, lists: OpLists, options: RewriteOptions, found: Findings = NOTHING_FOUND
 ) -> PaintContext:
-    """Return what the painting of a model knows; `lists` are those of `lists_of`.
-
-    It remembers what it was asked before, so that a model is looked at once.
-    """
+    """Return what the painting of a model knows; `lists` are those of `lists_of`."""
     asked = replace(options, lists=None, strict=False, overflow=KEEP), lists
     known = model.paintings
     if not (isinstance(known, _Paintings) and known.asked == asked):

@@ -38,10 +38,7 @@ _UNPAINTED = OpLists(FLOAT32.name, SCHEMA, ())
 
 
 def float_types(flat: FlatGraph, *, constants: bool = True) -> dict[DType, int]:
-    """Return each float type of a model but float32 -> how many results of nodes have it.
-
-    `constants` tells whether what Constant nodes hold, which nothing computes, counts.
-    """
+    """Return each float type of a model but float32 -> how many results of nodes have it."""
     types = infer(flat)
     left_out = frozenset[int]() if constants else {*flat.nodes_of("Constant")}
     computed = [element(types[v] or "") for v in flat.outputs if flat.producer[v] not in left_out]

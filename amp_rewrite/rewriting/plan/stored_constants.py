@@ -24,7 +24,7 @@ from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
+from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET, OPSET_OF_CASTS
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import CARRYING
@@ -35,7 +35,6 @@ from amp_rewrite.rewriting.paint.saturation import (
     saturation,
 )
 from amp_rewrite.rewriting.plan.options import Stored
-from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
 LEAST_ELEMENTS = 1024
 """Smaller constants save less than the Cast and its names take."""
@@ -61,8 +60,6 @@ class StoredConstant:
 
     Attributes:
         value: The initializer's value, or a Constant node's output.
-        tensor: Its float32 contents.
-        dtype: The type to store it in.
         loss: What that loses.
         saturate: The magnitude at which elements out of range end.
     """

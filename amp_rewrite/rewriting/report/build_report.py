@@ -80,7 +80,7 @@ def summarize(
     return Summary(
         nodes_converted=len(nodes_of(graph, painting.allow)),
         float_nodes=int(np.count_nonzero((np.diff(graph.first) > 0) & ~is_constant)),
-        casts_added=sum(1 for c in plan.casts if c.existing == ABSENT),
+        casts_added=len(plan.casts),
         casts_removed=removed,
         compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
         cast_bytes=sum(count or 0 for count in moved),

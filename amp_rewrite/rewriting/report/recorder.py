@@ -113,16 +113,15 @@ class Recorder:
         return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
 
     def casts(self) -> tuple[CastRecord, ...]:
-        """Return a record of every Cast that was added or given consumers."""
-        graph, names = self.context.type_graph, self.context.type_graph.flat.node_names
+        """Return a record of every Cast that was added."""
+        graph = self.context.type_graph
         sources = [graph.source[cast.value] for cast in self.plan.casts]
         return tuple(
             CastRecord(
                 value=graph.flat.value_names[cast.value],
                 to=cast.to.name,
                 consumers=tuple(dict.fromkeys(use.name(graph) for use in cast.uses)),
-                name=cast.name if cast.existing == ABSENT else names[cast.existing],
-                existing=cast.existing != ABSENT,
+                name=cast.name,
                 producer=None if source == ABSENT else graph.name(source),
                 bytes=cast_bytes(self.context, self.sizes, cast.value),
             )

@@ -116,14 +116,13 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class CastRecord:
-    """One Cast that the rewrite added, or an existing one that it gave consumers.
+    """One Cast that the rewrite added.
 
     Attributes:
         value: What it casts.
         to: The type that it casts to.
         consumers: The vertices that read it, and the graph outputs that it is.
         name: Its name.
-        existing: Whether it is one of the model's own.
         producer: The vertex that makes the value; None for an input or a constant.
         bytes: What it reads and writes in a run, 0 for a constant, whose Cast is folded when the
             model is loaded; None if the size of the value is not known.
@@ -133,7 +132,6 @@ class CastRecord:
     to: str
     consumers: tuple[str, ...]
     name: str
-    existing: bool
     producer: str | None
     bytes: int | None
 

@@ -31,17 +31,7 @@ def solve_with_borders(
     of_read: Mapping[int, float] | None = None,
     roof: Roof | None = None,
 ) -> Solution:
-    """Return exponents with which elements fit, and few Muls.
-
-    A Mul is where `system.links` says that a value is read, and the two have other exponents.
-
-    Args:
-        system: What ties the elements together, with links; it is settled in place.
-        limits: Element -> the largest exponent with which it fits.
-        of_read: The same of values where nodes read them, which may be larger: what a value is
-            summed from need not fit there; None if it is the same.
-        roof: As for `solve`.
-    """
+    """Return exponents with which elements fit, and few Muls."""
     read_limits = limits if of_read is None else of_read
     of_reads = {read: read_limits[value] for value, read in system.links if value in read_limits}
     solver = Solver(system, {**of_reads, **limits}, roof)
@@ -79,7 +69,6 @@ class _Link(NamedTuple):
     """A place at which a node reads a value.
 
     Attributes:
-        value: The value.
         made: The root of the set that it is in.
         read: The root of the set of what the node reads.
     """

@@ -34,13 +34,12 @@ class Measured:
     """Measurements of a model in float32.
 
     Attributes:
-        largest: Value -> its largest magnitude.
         sums: Result -> what the partial sums of its node reached, where kernels may keep these in
             the low type.
     """
 
     largest: Magnitudes
-    sums: Magnitudes = field(default_factory=dict[str, float])
+    sums: Magnitudes = field(default_factory=dict)
 
     @property
     def peak(self) -> float:
@@ -52,7 +51,6 @@ class Needs:
     """The magnitudes of a model's values, and which of them have to fit.
 
     Attributes:
-        context: What a painting of the model knows.
         largest: Value -> its largest magnitude, that of partial sums included, of those that would
             be low if all fitted.
     """
@@ -60,13 +58,7 @@ class Needs:
     def __init__(
         self, context: PaintContext, measured: Measured | None, course: Course | None = None
     ) -> None:
-        """Look at the values.
-
-        Args:
-            context: What a painting of the model knew in its last round.
-            measured: What takes the place of bounds and estimates, or None.
-            course: How the painting began, if that is known.
-        """
+        """Look at the values; `course` is how their painting began, if that is known."""
         self.context, self._measured = context, measured
         self._flat = context.type_graph.flat
         self.largest: dict[int, float] = {}
@@ -93,10 +85,7 @@ class Needs:
             self.largest[value] = max(magnitude, self._summed(value))
 
     def roof(self, value: int) -> float:
-        """Return the largest exponent of a value that fits as it is; of others `limits` tell.
-
-        An estimate is made when it is asked for, which few values are: those that would grow.
-        """
+        """Return the largest exponent of a value that fits as it is; of others `limits` tell."""
         if value in self._own or not self._is_counted[value]:
             return math.inf
         if constant_tensor(self.context.type_graph, value) is not None:
@@ -157,10 +146,7 @@ class Needs:
         return self._measured.sums.get(flat.value_names[value], 0.0) if is_low else 0.0
 
     def limits(self) -> dict[int, float]:
-        """Return the largest exponents with which values fit where they are read.
-
-        They are those of values that leave the range, or were measured.
-        """
+        """Return the largest exponents with which values fit where they are read."""
         return self._limits(self._own)
 
     def limits_of_results(self) -> dict[int, float]:

@@ -1,8 +1,4 @@
-"""The exponents of a scaled model, noted in its metadata: the original can be scaled by them.
-
-Who compares a rewritten model with the original value by value compares it with the scaled
-original, which computes the same in float32.
-"""
+"""The exponents of a scaled model, noted in its metadata: the original can be scaled by them."""
 
 from __future__ import annotations
 

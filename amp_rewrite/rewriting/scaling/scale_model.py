@@ -43,18 +43,7 @@ normal weights have a standard deviation of a fifth of that, above the smallest 
 def scale_model(
     flat: FlatGraph, needs: Needs, preserved: Iterable[int] = (), *, adds_nodes: bool = False
 ) -> Scaling | None:
-    """Return a model in which what overflows is scaled; None if nothing has to be.
-
-    What cannot be is told, and the result has no sets where nothing can.
-
-    The scaled model computes the same in float32, and has no node more unless that is allowed.
-
-    Args:
-        flat: The model.
-        needs: What has to fit.
-        preserved: Nodes that nobody may touch.
-        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
-    """
+    """Return a model in which what overflows is scaled; None if nothing has to be."""
     context, graph = needs.context, needs.context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
     choice.limits, choice.read_limits = needs.limits_of_results(), needs.limits()
@@ -70,17 +59,7 @@ def scale_given(
     *,
     adds_nodes: bool = False,
 ) -> Scaling | None:
-    """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be.
-
-    What cannot be is told, and the result has no sets where nothing can.
-
-    Args:
-        flat: The model.
-        own: Its type graph, whose vertices are those of its 16-bit type.
-        form: What a painting of its float32 form knows; values of one name are the same.
-        measured: The same of the form; None asks bounds.
-        adds_nodes: As for `scale_model`.
-    """
+    """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be."""
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
     of_form = form.type_graph.flat.value_names
     by_name = {name: value for value, name in enumerate(flat.value_names) if name}
@@ -140,7 +119,7 @@ def _with_savings(
 def _added_casts(rewrite: Rewrite) -> Counter[str]:
     """Return by value how many Casts of it are added."""
     names = rewrite[0].flat.value_names
-    return Counter(names[cast.value] for cast in rewrite[2].casts if cast.existing == ABSENT)
+    return Counter(names[cast.value] for cast in rewrite[2].casts)
 
 
 def _low_nodes(rewrite: Rewrite) -> set[str]:
@@ -153,11 +132,6 @@ class _Choice:
     """Which sets are scaled, and by how much.
 
     Attributes:
-        flat: The model.
-        graph: Its type graph.
-        facts: The statistics of its constants.
-        low: The type whose range counts.
-        preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
         limits: Value -> the largest exponent with which it, and what it is summed from, fits.
         read_limits: Value -> the largest exponent with which it fits where it is read.
@@ -172,9 +146,9 @@ class _Choice:
     low: DType
     preserved: list[int]
     adds_nodes: bool
-    limits: Mapping[int, float] = field(default_factory=dict[int, float])
-    read_limits: Mapping[int, float] = field(default_factory=dict[int, float])
-    largest: Mapping[int, float] = field(default_factory=dict[int, float])
+    limits: Mapping[int, float] = field(default_factory=dict)
+    read_limits: Mapping[int, float] = field(default_factory=dict)
+    largest: Mapping[int, float] = field(default_factory=dict)
     kept: frozenset[int] = frozenset()
     roof: Roof | None = None
 
@@ -214,10 +188,7 @@ class _Choice:
         return self.given_up(next(iter(given_up.values())))
 
     def _limits_of_constants(self, system: System) -> dict[int, float]:
-        """Return, by element, the largest exponent with which a constant fits.
-
-        One that does not fit as it is counts where it keeps a reader in float32.
-        """
+        """Return, by element, the largest exponent with which a constant fits."""
         value_of, limits = system.value_of, dict[int, float]()
         held = {c: constant_tensor(self.graph, value_of(c)) for c in sorted(system.constants)}
         self.facts.measure_all({value_of(c): t for c, t in held.items() if t is not None})
@@ -359,10 +330,7 @@ class _Choice:
 def _involved(
     system: System, found: Solution, element: int, products: Mapping[int, Product]
 ) -> list[int]:
-    """Return elements of the sets whose exponents a constant takes part in.
-
-    `products` are, by root, the first product of which it has a factor.
-    """
+    """Return elements of the sets whose exponents a constant takes part in."""
     if element not in found.derived:
         return [element]
     product = products[system.exponents.find(element)[0]]

@@ -1,9 +1,4 @@
-"""Carry exponents out: the same nodes, with constants and attributes times powers of two.
-
-Where a node reads a value with another exponent than it is made with, a Mul stands between them.
-
-Nothing is decided here.
-"""
+"""Carry exponents out: the same nodes, with constants and attributes times powers of two."""
 
 from __future__ import annotations
 
@@ -31,7 +26,6 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import (
     ConvertedTensor,
     ProtoTensor,
-    SparseTensor,
     all_tensors,
     stored,
 )
@@ -47,11 +41,6 @@ def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") ->
 
     Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
     that count (`_loses_digits`) it is stored as float32, with a Cast behind it.
-
-    Args:
-        system: The model and its elements.
-        exponents: Element -> its exponent; others have 0.
-        note: These exponents as the metadata of the scaled model have them, if they are to.
     """
     return _Scaled(system, exponents).written(note)
 
@@ -82,7 +71,7 @@ class _Scaled:
 
     def _numbered(self) -> FlatGraph:
         """Return the model in numbers; its messages have or name what those of the given one do."""
-        kept = (ir.TensorProtoTensor, ir.ExternalTensor, ir.StringTensor, SparseTensor)
+        kept = (ir.TensorProtoTensor, ir.ExternalTensor, ir.StringTensor)
         held = [t for t in all_tensors(self.model) if not isinstance(t, kept)]
         files, first = self.flat.files, len(self.flat.files.held)
         places = {id(t): Place(HELD, n, t.nbytes) for n, t in enumerate(held, first)}
@@ -163,10 +152,7 @@ class _Scaled:
             graph.inputs.remove(constant)
 
     def _add_borders(self) -> None:
-        """Put a Mul between a value and the nodes of each graph that read it times another power.
-
-        A Mul stands in front of the first of them.
-        """
+        """Put a Mul between a value and the nodes of a graph that read it times another power."""
         flat, readers = self.flat, dict[tuple[int, int, ir.Graph], list[int]]()
         for value, read, factor in borders(self.system, self.exponents):
             node = flat.reader(read - flat.n_values)

@@ -10,10 +10,11 @@ from amp_rewrite.errors import GraphError, TrainingInfoError
 from amp_rewrite.grad import Builder
 from amp_rewrite.grad.builder.annotate import annotate
 from amp_rewrite.grad.builder.known import take_place
-from amp_rewrite.grad.prepare import modernise, prepare
-from amp_rewrite.graph import origin as origins
+from amp_rewrite.grad.oldest_opset import modernise
+from amp_rewrite.grad.prepare import prepare
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.training_operators.gradient_operator import Scope, lower_gradient, resolve
@@ -43,9 +44,9 @@ def lower_training_operators(source: Source) -> ir.Model:
         GradientError: What a Gradient node differentiates has no gradient.
     """
     model = load(source)
-    before, origin = model.graph, origins.of(model)
+    before, message = model.graph, message_of(model)
     lower(model)
-    if model.graph is not before and origin is not None and origin.model.training_info:
+    if model.graph is not before and message is not None and message.training_info:
         raise TrainingInfoError(
             "a model with training_info cannot change its opset",
             found=f"opset {before.opset_imports['']}",

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, parser
 
 from amp_rewrite.errors import AmpError, GraphError, LoadError
 from amp_rewrite.graph.io.load import load
@@ -33,24 +33,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def nested_ifs(depth: int) -> bytes:
-    """Return a model with Ifs inside one another, which no parser of protobuf reads."""
-
-    def message(field: int, content: bytes) -> bytes:
-        size, length = [], len(content)
-        while length > 127:
-            size.append(length & 127 | 128)
-            length >>= 7
-        return bytes([field << 3 | 2, *size, length]) + content
-
-    graph = b""
-    for _ in range(depth):
-        graph = message(1, message(4, b"If") + message(5, message(6, graph)))
-    return b"\x08\x08" + message(7, graph)
-
-
 CONTENTS = {
-    "60 Ifs": (nested_ifs(60), "nested too deeply for protobuf: 182 messages, of at most 100"),
     "empty": (b"", "the file is empty"),
     "text": (b"hello, this is a text file\n", "found a text file"),
     "zip": (b"PK\x03\x04\x00\x00rest", "found a zip archive"),
@@ -59,7 +42,7 @@ CONTENTS = {
     "lfs": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     "pickle": (b"\x80\x04\x95\x00", "found a Python pickle"),
     "noise": (bytes(range(255, 100, -1)), "not a protobuf message of ONNX"),
-    "truncated": (model().SerializeToString()[:-20], "truncated or damaged"),
+    "truncated": (model().SerializeToString()[:-20], "truncated, damaged or nested too deeply"),
     "cut before the graph": (model().SerializeToString()[:2], "holds no graph"),
 }
 
@@ -132,14 +115,14 @@ NEWEST = onnx.defs.onnx_opset_version()
         (
             lambda: model(opsets='"": 0'),
             GraphError,
-            "the opset of ai.onnx is too old; found 0; expected at least 1",
+            "unknown opset of ai.onnx; found 0; expected 1 to",
         ),
         (
             lambda: model(opsets='"": 17, "ai.onnx": 18'),
             GraphError,
             "imported twice; found versions 17 and 18",
         ),
-        (lambda: model(opsets='"own": 0, "": 17'), GraphError, "the opset of own is too old"),
+        (lambda: model(opsets='"own": 0, "": 17'), GraphError, "unknown opset of own; found 0"),
         (lambda: model(ir_version=onnx.IR_VERSION + 1), LoadError, "unknown IR version"),
         (lambda: model(ir_version=2), LoadError, "the IR version is missing or too old; found 2"),
     ],
@@ -159,10 +142,12 @@ GRAPHS = {
     ),
     "cyclic": (
         "{ a = Add (x, b)  b = Relu (a)  y = Exp (b) }",
-        "the graph has a cycle through value 'b'; "
-        "found its producer #1 (Relu) depends on this node",
+        "the graph has a cycle; found value 'a' is used before it is made",
     ),
-    "own input": ("{ y = Add (x, y) }", "the graph has a cycle through value 'y'"),
+    "own input": (
+        "{ y = Add (x, y) }",
+        "the graph has a cycle; found value 'y' is used before it is made",
+    ),
     "two producers": ("{ y = Relu (x)  y = Exp (x) }", "value 'y' has two producers"),
     "producer of an input": ("{ x = Relu (x)  y = Exp (x) }", "value 'x' has two producers"),
     "no output": ("{ z = Relu (x) }", "graph output 'y' is not produced in the graph"),
@@ -184,8 +169,7 @@ def test_a_cycle_through_a_subgraph_is_found():
         b = Relu (a)
         y = Exp (b) }"""
     error = str(refused(model(body), GraphError))
-    assert "the graph has a cycle through value 'b'" in error
-    assert "then_branch" in error
+    assert "the graph has a cycle; found value 'a' is used" in error
 
 
 def test_a_branch_that_returns_an_outer_value_is_refused():
@@ -195,7 +179,7 @@ def test_a_branch_that_returns_an_outer_value_is_refused():
     branch = proto.graph.node[0].attribute[0].g
     branch.output[0].name = "x"
     error = str(refused(proto, GraphError))
-    assert "found a value of an enclosing graph; pass it through an Identity node" in error
+    assert "pass an outer value through an Identity node" in error
 
 
 def nested(depth: int) -> onnx.ModelProto:
@@ -242,12 +226,6 @@ def twice(graph):
     graph.node[0].attribute.extend([helper.make_attribute("k", 1)] * 2)
 
 
-def sparse(indices: list, dims: list) -> onnx.SparseTensorProto:
-    values = numpy_helper.from_array(np.ones(2, np.float32), "s")
-    found = numpy_helper.from_array(np.array(indices, np.int64), "")
-    return onnx.SparseTensorProto(values=values, indices=found, dims=dims)
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -267,14 +245,7 @@ def sparse(indices: list, dims: list) -> onnx.SparseTensorProto:
         ),
         (lambda g: set_(g.node[0], op_type=""), "a node needs an operator"),
         (twice, "two attributes of one name"),
-        (
-            lambda g: g.sparse_initializer.append(sparse([0, 9], [4])),
-            "index of a sparse tensor is out of range",
-        ),
-        (
-            lambda g: g.sparse_initializer.append(sparse([0], [4])),
-            "indices and values of a sparse tensor do not agree",
-        ),
+        (lambda g: g.sparse_initializer.add(), "sparse initializers are not supported"),
     ],
 )
 def test_a_malformed_part_is_refused(change, expected):

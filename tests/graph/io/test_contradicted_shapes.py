@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
+from amp_rewrite.graph.io.convert_opset import mend_shapes
 from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.convert.upgrade import raise_opset, with_gain
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -101,32 +101,3 @@ def test_shapes_that_may_be_right_stay(output: str) -> None:
     assert mend_shapes(loaded) == ()
     assert loaded.graph.outputs[0].shape == before
     assert raise_opset(model(output), 22).mended == ()
-
-
-BODIES = {
-    "a branch": (
-        "g (float[2,4] x, bool c) => (float[2,4] y) { y = If(c)<"
-        "then_branch = t () => (float[2,4] p) <float[4] q> { q = Exp(x) p = Relu(q) },"
-        "else_branch = e () => (float[2,4] o) <float[2,4] q> { q = Abs(x) o = Relu(q) }> }"
-    ),
-    "an output of a branch": (
-        "g (float[2,4] x, bool c) => (float[2,4] y) { y = If(c)<"
-        "then_branch = t () => (float[9,4] q) { p = Exp(x) q = Relu(p) },"
-        "else_branch = e () => (float[2,4] o) { p = Abs(x) o = Relu(p) }> }"
-    ),
-    "a loop in a branch": (
-        "g (float[2,4] x, bool c) => (float[2,4] y) <int64 n = {2}, bool k = {1}> { y = If(c)<"
-        "then_branch = t () => (float[2,4] p) { p = Loop(n, k, x)<"
-        "body = b (int64 i, bool go, float[2,4] v) => (bool on, float[2,4] w)"
-        "<float[7,7,7] q> { on = Identity(go) q = Exp(v) w = Relu(q) }> },"
-        "else_branch = e () => (float[2,4] o) { o = Abs(x) }> }"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_shapes_in_bodies_are_mended(name: str) -> None:
-    made = parse(BODIES[name])
-    raised = raise_opset(made, 22)
-    onnx.checker.check_model(amp.to_proto(raised.model), full_check=True)
-    assert raised.mended == ("q",)

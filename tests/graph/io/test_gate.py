@@ -33,11 +33,6 @@ def refused(source: onnx.ModelProto | ir.Model) -> GraphError:
     return caught.value
 
 
-def enters_as_object(proto: onnx.ModelProto) -> ir.Model:
-    """Return what a user of onnx_ir would hand in."""
-    return ir.serde.deserialize_model(proto)
-
-
 REFUSED = {
     "unknown attribute": (
         "y = Relu <alpha: float = 1.0> (x)",
@@ -71,14 +66,6 @@ REFUSED = {
     "impossible type": (
         "y = Reshape (x, w)",
         "input 'shape' has an impossible type; found tensor(float); expected tensor(int64)",
-    ),
-    "complex numbers": (
-        "y = Cast <to: int = 15> (x)",
-        "a Cast to what is not the type of a tensor's elements; found tensor(complex128)",
-    ),
-    "a number of no type": (
-        "y = Cast <to: int = 99> (x)",
-        "found to=99; expected a type that Cast makes",
     ),
     "two types": (
         "y = Add (x, one)",
@@ -121,13 +108,6 @@ REFUSED = {
 def test_a_node_that_does_not_keep_to_its_schema_is_refused(name):
     nodes, expected = REFUSED[name]
     assert expected in str(refused(model(nodes)))
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED.keys() - {"two types", "impossible type"}))
-def test_an_onnx_ir_model_is_held_against_the_same_schemas(name):
-    nodes, expected = REFUSED[name]
-    found = str(refused(enters_as_object(model(nodes))))
-    assert expected.rpartition("node ")[2].partition("): ")[2] or expected in found
 
 
 ACCEPTED = {
@@ -245,13 +225,13 @@ def test_a_subgraph_cannot_come_from_the_caller_of_a_function():
     assert "expected such references in functions only, and not for graphs" in str(refused(proto))
 
 
-def test_functions_that_call_themselves_through_a_list_of_graphs_are_refused():
+def test_an_attribute_that_is_a_list_of_graphs_is_refused():
     proto = model("y = own.f <k: float = 1.0> (x)", FUNCTION)
     node = helper.make_node("f", ["a"], ["again"], domain="own")
     body = helper.make_graph([node], "body", [], [onnx.ValueInfoProto(name="again")])
     holder = proto.functions[0].node.add(op_type="Holder", domain="own", output=["h"])
     holder.attribute.append(helper.make_attribute("graphs", [body]))
-    assert "a function calls itself" in str(refused(proto))
+    assert "the attribute is of a type that no operator has" in str(refused(proto))
 
 
 def test_a_node_with_metadata_that_the_package_never_writes_is_refused():
@@ -313,15 +293,6 @@ def test_data_in_a_field_of_another_type_are_refused():
     )
 
 
-def test_a_sparse_tensor_that_no_memory_holds_is_refused():
-    proto = model("y = Relu (x)")
-    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
-    indices = helper.make_tensor("", TensorProto.INT64, [1], [5])
-    sparse = onnx.SparseTensorProto(values=values, indices=indices, dims=[2**40])
-    proto.graph.sparse_initializer.append(sparse)
-    assert "a sparse tensor is too large to be read as a dense one" in str(refused(proto))
-
-
 def test_an_operator_with_a_subgraph_is_refused_before_the_opset_that_brings_it():
     proto = model(SCAN % 1 + " y = Identity (last)")
     proto.opset_import[0].version = 7
@@ -333,4 +304,4 @@ def test_an_operator_with_a_subgraph_is_refused_before_the_opset_that_brings_it(
 def test_an_opset_that_onnx_has_no_number_for_is_refused():
     proto = model("y = own.Thing (x)")
     proto.opset_import[1].version = 2**40
-    assert "the opset of own is too new; found 1099511627776" in str(refused(proto))
+    assert "unknown opset of own; found 1099511627776" in str(refused(proto))

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.judged_file import judged_by
+from amp_rewrite.graph.io.model_files import judged_by
 
 
 def written(folder: Path) -> Path:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, parser
 
@@ -44,16 +41,6 @@ def files(folder: Path) -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
 
 
-def test_external_weights_are_converted_on_their_way(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    rewritten(external_model(tmp_path)).save(out / "m.onnx")
-    (data,) = out.glob("m.onnx.*.data")
-    assert data.read_bytes() == np.ones((4, 4), np.float16).tobytes()
-    tensors = {t.name: t for t in onnx.load(out / "m.onnx").graph.initializer}
-    assert {t.data_type for t in tensors.values()} == {TensorProto.FLOAT16}
-
-
 def test_progress_grows_to_all_there_is(tmp_path: Path) -> None:
     found: list[Written] = []
     columns = 1 << 18
@@ -64,45 +51,6 @@ def test_progress_grows_to_all_there_is(tmp_path: Path) -> None:
     assert found[-1].done == weights
     assert [entry.done for entry in found] == sorted(entry.done for entry in found)
     assert found[0].done < weights
-
-
-@pytest.mark.parametrize("moment", ["pwrite", "fsync", "replace"])
-def test_a_full_disk_leaves_the_old_model_and_nothing_else(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    rewritten(external_model(tmp_path)).save(out / "m.onnx")
-    before, calls, real = files(out), [0], getattr(os, moment)
-    result = rewritten(external_model(tmp_path, columns=8))
-
-    def second_time(*args: object, **kwargs: object) -> object:
-        calls[0] += 1
-        if calls[0] > 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(os, moment, second_time)
-    with pytest.raises(SaveError, match="the model cannot be written; found No space left"):
-        result.save(out / "m.onnx")
-    monkeypatch.undo()
-    assert calls[0] > 1
-    assert files(out) == before
-    result.save(out / "m.onnx")
-    assert files(out) != before
-
-
-def test_a_data_file_that_is_still_read_stays(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    amp.save(amp.load(external_model(tmp_path)), path)
-    (old,) = tmp_path.glob("m.onnx.*.data")
-    result = rewritten(path)
-    result.save(path)
-    assert len(set(tmp_path.glob("m.onnx.*.data")) - {old}) == 1
-    assert old.exists()
-    result.save(tmp_path / "again.onnx")
-    (new,) = tmp_path.glob("again.onnx.*.data")
-    assert new.read_bytes() == np.ones((4, 4), np.float16).tobytes()
 
 
 def test_a_model_that_protobuf_cannot_hold_is_not_written(tmp_path: Path) -> None:

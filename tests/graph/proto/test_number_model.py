@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from rewrite_text import parse
@@ -53,20 +52,6 @@ def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
     assert list(shape) == [4, 4]
 
 
-def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
-    proto = parse("g (float[2,4] x) => (float[2,4] y) { y = MatMul(x, s) }")
-    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [1], [5])
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
-    flat = number_model(proto, ExternalFiles(None))
-    s = number(flat, "s")
-    assert flat.initializer(s) is None
-    assert flat.recorded[s] == "tensor(float)"
-    shape = flat.shape(s)
-    assert shape is not None
-    assert list(shape) == [4, 4]
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -89,15 +74,6 @@ def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> Non
     np.testing.assert_array_equal(block, expected.reshape(-1))
 
 
-def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
-    proto = parse("g (x) => (y) { h = Exp(x) y = Exp(h) }")
-    proto.graph.node[0].name = "Exp_1"
-    flat = number_model(proto, ExternalFiles(None))
-    assert flat.node_names == ["Exp_1", "Exp_1_2"]
-    assert flat.given == {1}
-    assert proto.graph.node[1].name == ""
-
-
 def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
     proto = parse(
         """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
@@ -112,36 +88,6 @@ def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:
     graph = function.graph
     assert (graph.n_nodes, graph.opsets) == (1, {"": 20})
     assert graph.attributes(0)["alpha"].reference == "alpha"
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ("h = Exp(y) y = Exp(x)", "is used before it is made"),
-        ("h = Exp(y) y = Exp(h)", "has a cycle"),
-        ("y = Exp(other)", "undefined value 'other'"),
-        ("y = Exp(x) y = Neg(x)", "two producers"),
-        ("h = Exp(x)", "'y' is not produced"),
-    ],
-)
-def test_names_that_do_not_add_up_are_refused(body: str, problem: str) -> None:
-    with pytest.raises(GraphError, match=problem):
-        number_model(parse(f"g (x) => (y) {{ {body} }}"), ExternalFiles(None))
-
-
-def test_functions_that_call_each_other_are_refused() -> None:
-    proto = parse("g (x) => (y) { y = Exp(x) }")
-    for name, callee in ("FG", "GF"):
-        call = helper.make_node(callee, ["a"], ["b"], domain="local")
-        imports = [helper.make_opsetid("local", 1)]
-        function = helper.make_function("local", name, ["a"], ["b"], [call], imports)
-        proto.functions.append(function)
-    with pytest.raises(GraphError, match="a function calls itself"):
-        number_model(proto, ExternalFiles(None))
-    proto.functions[1].node[0].op_type = "Other"
-    proto.functions.append(onnx.FunctionProto.FromString(proto.functions[0].SerializeToString()))
-    with pytest.raises(GraphError, match="two functions of one name"):
-        number_model(proto, ExternalFiles(None))
 
 
 @pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False), (3000, False)])

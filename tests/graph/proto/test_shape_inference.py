@@ -12,8 +12,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
-from amp_rewrite.graph.io.convert_opset import convert_opset
+from amp_rewrite.graph.io.convert_opset import convert_opset, mend_shapes
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.proto.shape_inference import HIDDEN, inferred
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from amp_rewrite.errors import GraphError, LoadError
 from amp_rewrite.graph.proto.external import ExternalFiles, Location
 from amp_rewrite.graph.proto.stored import check_tensor
 
@@ -64,42 +63,3 @@ def test_a_tensor_in_a_file_is_located_and_streamed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tensor.numpy(), np.arange(4, dtype=np.float32).reshape(2, 2))
     np.testing.assert_array_equal(read(tensor.stream), np.arange(4, dtype=np.float32))
     assert read(tensor.stored).tobytes() == np.arange(4, dtype=np.float32).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("dims", "entries", "problem"),
-    [
-        ([5], {}, "the external data file is too short"),
-        ([4], {"length": 15}, "the length of external data does not match"),
-        ([4], {"offset": "+4"}, "a malformed offset"),
-        ([4], {"location": "../w.data"}, "outside the model's folder"),
-        ([4], {"location": "missing"}, "cannot be read"),
-        ([4], {"location": ""}, "without a location"),
-    ],
-)
-def test_external_data_that_do_not_fit_are_refused(
-    dims: list[int], entries: dict[str, object], problem: str, tmp_path: Path
-) -> None:
-    with pytest.raises(LoadError, match=problem):
-        check_tensor(external(tmp_path, dims, **entries), ExternalFiles(str(tmp_path)), "here")
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"data_type": 99}, "unknown element type"),
-        ({"data_type": 0}, "no element type"),
-        ({"dims": [-1]}, "a negative dimension"),
-        ({"dims": [1] * 65}, "too many dimensions"),
-        ({"dims": [1 << 40, 1 << 40]}, "impossibly large"),
-        ({"segment": TensorProto.Segment(begin=0)}, "stored in segments"),
-        ({"raw_data": b"abc"}, "do not match its dimensions; found 3 bytes"),
-        ({"float_data": [1.0]}, "do not match its dimensions; found 1 entries of float_data"),
-        ({"int64_data": [1, 2]}, "of another type; found entries of int64_data"),
-        ({"data_type": TensorProto.STRING}, "do not match its dimensions; found 0 strings"),
-    ],
-)
-def test_a_malformed_tensor_is_refused(fields: dict[str, Any], problem: str) -> None:
-    proto = TensorProto(**{"data_type": TensorProto.FLOAT, "dims": [2], **fields})
-    with pytest.raises(GraphError, match=problem):
-        check_tensor(proto, NO_FILES, "here")

@@ -13,7 +13,6 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.io.checker import checker_fault
 
 GRAPH = """g (float[2, 8] x) => (float[2, 8] y) {
     m = MatMul (x, w)
@@ -55,31 +54,6 @@ def test_an_invalid_result_is_not_written(text: str, outside: bool, tmp_path: Pa
     assert sorted(tmp_path.iterdir()) == files
 
 
-HOLDING = """g (float[2,32] x) => (float[2,32] y, float[32,32] k) {{
-    k = Constant<value = float[32,32] {{{numbers}}}>()
-    w = Constant<value = float[32,32] {{{numbers}}}>()
-    a = MatMul(x, w) b = Relu(a) y = MatMul(b, k) }}"""
-
-
-def test_long_constants_are_inputs_for_the_checker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = list[int]()
-
-    def fault(content: bytes, **_: bool) -> str | None:
-        sizes.append(len(content))
-        return checker_fault(content, **_)
-
-    monkeypatch.setattr("amp_rewrite.rewriting.apply.checked.checker_fault", fault)
-    source, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
-    onnx.save(parse(HOLDING.format(numbers=", ".join(["0.5"] * 1024))), source)
-    amp.rewrite(source, target="schema").save(output)
-    assert sizes[-1] < 1024 * 4 + 1000  # the output k stays
-    onnx.checker.check_model(onnx.load(output), full_check=True)
-    with pytest.raises(InvariantError, match=r"the rewritten model is not valid: .*MatMul"):
-        spoiled(source).save(output)
-
-
 def test_the_fault_of_the_source_is_no_fault_of_the_result(tmp_path: Path) -> None:
     source, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
     made = model()
@@ -87,36 +61,3 @@ def test_the_fault_of_the_source_is_no_fault_of_the_result(tmp_path: Path) -> No
     onnx.save(made, source)
     amp.rewrite(source, target="schema").save(output)
     assert amp.load(output).graph.all_nodes()
-
-
-def test_what_nothing_changes_is_not_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fault_of(*_: object) -> str:
-        raise AssertionError("nothing has changed")
-
-    monkeypatch.setattr("amp_rewrite.rewriting.apply.save_rewritten.fault_of", fault_of)
-    source, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
-    onnx.save(model(), source)
-    amp.rewrite(source, target="schema", deny_nodes=["*"]).save(output)
-    assert output.is_file()
-
-
-@pytest.mark.parametrize(("nodes", "inferred"), [(2_100, False), (100, True)])
-def test_types_are_not_inferred_of_many_nodes(
-    nodes: int, inferred: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[bool]()
-
-    def fault(content: bytes, *, types: bool) -> str | None:
-        asked.append(types)
-        return checker_fault(content, types=types)
-
-    monkeypatch.setattr("amp_rewrite.rewriting.apply.checked.checker_fault", fault)
-    layers = [f"h{k} = MatMul (v{k}, w) v{k + 1} = Tanh (h{k})" for k in range(nodes // 2)]
-    text = f"g (float[2, 8] v0) => (float[2, 8] v{nodes // 2}) {{ {' '.join(layers)} }}"
-    source, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
-    onnx.save(model(text), source)
-    amp.rewrite(source, target="schema").save(output)
-    assert asked == [inferred]
-    onnx.checker.check_model(onnx.load(output), full_check=True)

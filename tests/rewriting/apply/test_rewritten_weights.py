@@ -111,26 +111,6 @@ def test_weights_cast_keeps_them_float32_and_adds_a_cast() -> None:
     assert result.report.weights.converted == 0
 
 
-def test_a_sparse_initializer_is_cast_or_left_alone_never_broken() -> None:
-    proto = parse(model("y = MatMul(x, s)"))
-    values = helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, 2.0])
-    indices = helper.make_tensor("s_i", TensorProto.INT64, [2], [0, 5])
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 4]))
-    del proto.graph.initializer[:]
-    result = rewritten(proto)
-    assert amp.to_proto(result.model).graph.sparse_initializer == proto.graph.sparse_initializer
-
-
-def test_a_weight_that_training_info_binds_keeps_its_type() -> None:
-    proto = parse(model("y = MatMul(x, w)"))
-    info = proto.training_info.add()
-    info.algorithm.CopyFrom(helper.make_graph([], "update", [], []))
-    info.update_binding.add(key="w", value="w")
-    result = rewritten(proto)
-    assert initializer(result, "w").dtype == np.float32
-    assert amp.to_proto(result.model).training_info == proto.training_info
-
-
 def test_half_the_bytes_are_left_of_a_model_that_is_all_allow() -> None:
     proto = parse(model("y = MatMul(x, w)"))
     big = numpy_helper.from_array(np.eye(4, 1024, dtype=np.float32), "w")

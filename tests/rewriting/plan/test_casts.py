@@ -1,4 +1,4 @@
-"""Casts: where they stand, which existing ones are reused, and what becomes of graph ends."""
+"""Casts: where they stand, and what becomes of graph ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model(body: str, outputs: str = "float[2,4] y", inputs: str = "float[2,4] x"
 
 
 def casts(result: amp.RewriteResult) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(c.value, c.to, c.consumers) for c in result.report.casts if not c.existing]
+    return [(c.value, c.to, c.consumers) for c in result.report.casts]
 
 
 def types(result: amp.RewriteResult) -> dict[str, int]:
@@ -75,16 +75,6 @@ def test_a_cast_of_the_model_that_is_allowed_by_name_reads_float32_itself() -> N
     assert_rewrites(text, text, allow_nodes=["c"])
 
 
-def test_an_existing_cast_never_takes_the_place_of_an_output() -> None:
-    text = model(
-        "h = MatMul(x, w) y = Cos(h) l = Cast<to = 10>(y) f = Cast<to = 1>(l) z = Cos(f)",
-        "float[2,4] y, float[2,4] z",
-    )
-    result = rewritten(text, keep_io_types=False)
-    assert types(result)["y"] == TensorProto.FLOAT16
-    assert ("y", "float16", ("y",)) in casts(result)
-
-
 @pytest.mark.parametrize("keep", [True, False])
 def test_nothing_low_leaves_the_ends_alone(keep: bool) -> None:
     result = rewritten(model("y = Exp(x)"), keep_io_types=keep)
@@ -108,15 +98,6 @@ def test_odd_outputs_stay_valid(outputs: str, body: str, keep: bool | list[str])
     assert result.changed
     if keep is True:
         assert_close(result, text, {"x": X})
-
-
-def test_an_existing_cast_to_the_low_type_is_shared() -> None:
-    text = model(
-        "h = Cast<to = 10>(x) z = Identity(h) y = MatMul(x, w)", "float[2,4] y, float16[2,4] z"
-    )
-    result = rewritten(text)
-    assert [c.name for c in result.report.casts if c.existing] == ["Cast_0"]
-    assert casts(result) == [("y", "float32", ("y",))]
 
 
 def test_an_existing_cast_to_float32_is_retargeted() -> None:

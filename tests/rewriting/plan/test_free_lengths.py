@@ -11,7 +11,7 @@ from rewrite_text import parse
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.rewriting.plan.free_lengths import free_lengths
+from amp_rewrite.rewriting.plan.input_ranges import free_lengths
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 
 PRODUCT = """g (float[2,N,8] x) => (float[2,8,8] y) <float[8,8] w = {WEIGHTS}>

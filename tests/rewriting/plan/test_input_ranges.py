@@ -67,7 +67,7 @@ def test_names_may_have_colons_and_equals_signs() -> None:
         ({"pixels": (255, 0)}, "no range for input 'pixels'; found 255:0; expected two numbers"),
         ({"pixels": (0, float("nan"))}, "no range for input 'pixels'; found 0:nan"),
         (["pixels=0:1", "pixels=0:2"], "two ranges for one input; found 'pixels'"),
-        ("pixels=0:1", "must be a mapping or a list"),
+        ("pixels=0:1", "input_ranges must be a list"),
         ({"label": (0, 1)}, "input 'label' holds no numbers"),
     ],
 )

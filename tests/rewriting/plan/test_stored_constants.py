@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import random_models
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck
 from onnx import numpy_helper
 from rewrite_text import assert_close, assert_rewrites, initializer, parse, rewritten
 
@@ -183,19 +181,3 @@ def test_weights_that_are_kept_float32_cannot_be_stored_low() -> None:
         amp.RewriteOptions(store="half", weights="cast")
     with pytest.raises(OptionError, match="unknown store"):
         amp.RewriteOptions(store="quarter")  # pyright: ignore[reportArgumentType]
-
-
-@given(
-    steps=random_models.steps(),
-    assigned=random_models.assignments(),
-    seed=st.integers(0, 99),
-    precision=st.sampled_from(["float16", "bfloat16"]),
-    keep=st.booleans(),
-)
-@settings(max_examples=20, suppress_health_check=WIDE, derandomize=True)
-def test_random_models_keep_every_invariant(
-    steps: Any, assigned: dict[str, str], seed: int, precision: str, keep: bool
-) -> None:
-    model = random_models.build(steps, seed, 2)
-    lists = random_models.lists_from(assigned)
-    rewritten(model, lists=lists, store="half", precision=precision, keep_io_types=keep)

@@ -50,7 +50,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     }
     for cast in data["casts"]:
         assert set(cast) == {
-            *("value", "to", "consumers", "name", "existing", "producer", "bytes"),
+            *("value", "to", "consumers", "name", "producer", "bytes"),
         }
     for node in data["nodes"]:
         assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}

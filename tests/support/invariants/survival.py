@@ -10,13 +10,16 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
-from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.added import is_added
-from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
-from amp_rewrite.graph.tensors import SparseTensor
-from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, GIVEN_NAME_KEY, STEP_KEY, TARGET_KEY
+from invariants.violation import (
+    Violation,
+    is_added,
+    is_added_cast,
+    named_subgraphs,
+    place,
+    scope_of,
+)
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
 
@@ -110,22 +113,13 @@ def _bytes(function: ir.Function) -> bytes:
 
 
 def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
-    """What onnx_ir has no place for survives: training_info, sparse initializers, annotations."""
+    """What onnx_ir has no place for survives: training_info, devices."""
     headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
     for part in ("training_info", "configuration"):
         before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
         if before != after:
             message = f"had {len(before)} entries, has {len(after)} or others"
             yield Violation("opaque-parts", part, message)
-    values = dict(_values("", rewritten.graph))
-    for key, old in _values("", original.graph):
-        new = values.get(key)
-        if isinstance(old.const_value, SparseTensor) and not (
-            new is not None and isinstance(new.const_value, SparseTensor)
-        ):
-            yield Violation("opaque-parts", place(*key), "is no longer sparse")
-        if new is not None and old.meta.get(QUANTIZATION) != new.meta.get(QUANTIZATION):
-            yield Violation("opaque-parts", place(*key), "lost its annotation")
 
 
 def check_nodes(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
@@ -190,9 +184,7 @@ def _twin(node: ir.Node, producers: dict[tuple[str, str, str], ir.Node]) -> ir.N
 
 def _compare_nodes(where: str, old: ir.Node, new: ir.Node, model: ir.Model) -> Iterator[Violation]:
     yield from _compare_descriptions("nodes", where, old, new)
-    source = origins.of(model)
-    unnamed = source is not None and old in source.given  # the reader gave it a name
-    if old.name != new.name and not unnamed:
+    if old.name not in (new.name, old.meta.get(GIVEN_NAME_KEY)):
         yield Violation("nodes", where, f"is now called {new.name}")
     if old.overload != new.overload:
         yield Violation("nodes", where, f"overload was {old.overload!r}, is {new.overload!r}")

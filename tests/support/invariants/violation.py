@@ -8,7 +8,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.added import is_added
+from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.read_object import infer_types
 
@@ -50,6 +50,11 @@ def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
         elif attribute.type == ir.AttributeType.GRAPHS and attribute.value is not None:
             for index, graph in enumerate(attribute.as_graphs()):
                 yield f"{name}[{index}]", graph
+
+
+def is_added(node: ir.Node | None) -> bool:
+    """Tell whether the pass added a node."""
+    return node is not None and node.name is not None and node.name.endswith(SUFFIX)
 
 
 def is_added_cast(node: ir.Node | None) -> bool:
