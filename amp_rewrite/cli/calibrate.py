@@ -20,14 +20,14 @@ _SHOWN = 20
 def calibrate(
     model: Path = argument("The float32 ONNX model."),
     *,
-    data: common.Data,
-    output: common.ListFile,
+    data: list[Path] = common.DATA,
+    output: Path = common.LIST_FILE,
     options: RewriteOptions,
     margin: float = option(MARGIN, "Safety factor: values may be N times larger than measured."),
     subnormal_share: float = option(
         SUBNORMAL_SHARE, "Largest share of a value's magnitude that may be subnormal."
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
     common.check_files([model], data, output=output)

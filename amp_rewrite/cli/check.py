@@ -32,20 +32,20 @@ def check(
         f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
         "stress inputs.",
     ),
-    original: common.Original = None,
+    original: Path | None = common.ORIGINAL,
     run: bool = option(True, "Run the model; --no-run applies rules only."),
     stress: bool | None = option(
         None, "Also run stress inputs. Default: without --data.", group=CHECKING
     ),
-    provider: common.RunOn = None,
-    report: common.ReportFile = None,
+    provider: str | None = common.PROVIDER,
+    report: Path | None = common.REPORT,
     format_: common.Format | None = option(
         None, "For CI: text, json, or github (annotations).", "--format"
     ),
     summary: Path | None = option(
         None, "For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Check whether a 16-bit model is numerically safe.
 

@@ -7,20 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from amp_rewrite.base.printable import plain_line
-from amp_rewrite.cli.parameters import (
-    CHECKING,
-    OUTPUT,
-    TRAINING,
-    TYPES,
-    Argument,
-    NewFolder,
-    Option,
-)
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, TYPES, NewFolder, option
 from amp_rewrite.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
@@ -111,13 +103,12 @@ def in_flags(text: str) -> str:
     """Return an error in which options have the names that they have on the command line."""
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
 
-    for option in COMMAND_LINE:
-        flag = option.flag
-        text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
-        text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)
+    for each in COMMAND_LINE:
+        text = re.sub(rf"\b{each.name}='([^']*)'", rf"{each.flag} \1", text)
+        text = re.sub(rf"\b{each.name}=(\w+)", rf"{each.flag} (\1)", text)
         # A name that is a word of English too is one where it is what the error is about.
-        place = r"(?<![-\w'.])" if "_" in option.name else "^"
-        text = re.sub(rf"{place}{option.name}\b(?!')(?! of)", flag, text)
+        place = r"(?<![-\w'.])" if "_" in each.name else "^"
+        text = re.sub(rf"{place}{each.name}\b(?!')(?! of)", each.flag, text)
     return text
 
 
@@ -136,75 +127,37 @@ def seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
 """The values of `--data`, in every command that reads batches."""
 
 DATA_HELP = DATA_KINDS.capitalize()
 
-Data = Annotated[list[Path], Option(help=DATA_HELP)]
-ListFile = Annotated[
-    Path, Option("--output", "-o", help="The op list to write, for convert --lists.")
-]
-Rtol = Annotated[
-    float | None,
-    Option(help="Largest allowed error relative to the output's peak. Default: as for verify."),
-]
-Budget = Annotated[
-    str | None,
-    Option(group=CHECKING, help="Time for all checks: 90s, 10m, 1h. Default: 10m."),
-]
-Verify = Annotated[
-    bool,
-    Option(
-        "--verify",
-        group=CHECKING,
-        help="Verify, and write only what passes; without --data, on made-up inputs.",
-    ),
-]
-Original = Annotated[
-    Path | None,
-    Option(
-        group=CHECKING,
-        help="The float32 original, to compare with. Default: MODEL computed in float32.",
-    ),
-]
-RunOn = Annotated[
-    str | None,
-    Option(
-        "--provider",
-        group=CHECKING,
-        help="Also test on this execution provider (or target); outputs must pass too.",
-    ),
-]
-WriteFailed = Annotated[
-    bool, Option("--write-failed", group=CHECKING, help="Write the model even if it fails.")
-]
-ReportFile = Annotated[
-    Path | None, Option("--report", group=OUTPUT, help="Write a JSON report here.")
-]
-Page = Annotated[
-    Path | None, Option("--html", group=OUTPUT, help="Write a report page for a browser.")
-]
-Quiet = Annotated[bool, Option("--quiet", "-q", group=OUTPUT, help="Print errors only.")]
-Verbose = Annotated[
-    bool, Option("--verbose", "-v", group=OUTPUT, help="Print every detail: casts and constants.")
-]
-Conditional = Annotated[
-    str,
-    Option(
-        group=TRAINING,
-        help="How a step is skipped: if (control flow), or select (a choice per state).",
-    ),
-]
-MaxSkips = Annotated[
-    int,
-    Option(
-        group=TRAINING,
-        min=0,
-        help="Stop after N skipped steps in a row at loss scale 1 (0 = never).",
-    ),
-]
+DATA = option(..., DATA_HELP)
+LIST_FILE = option(..., "The op list to write, for convert --lists.", "--output", "-o")
+RTOL = option(None, "Largest allowed error relative to the output's peak. Default: as for verify.")
+BUDGET = option(None, "Time for all checks: 90s, 10m, 1h. Default: 10m.", group=CHECKING)
+VERIFY = option(
+    False, "Verify, and write only what passes; without --data, on made-up inputs.", group=CHECKING
+)
+ORIGINAL = option(
+    None,
+    "The float32 original, to compare with. Default: MODEL computed in float32.",
+    group=CHECKING,
+)
+PROVIDER = option(
+    None,
+    "Also test on this execution provider (or target); outputs must pass too.",
+    group=CHECKING,
+)
+WRITE_FAILED = option(False, "Write the model even if it fails.", group=CHECKING)
+REPORT = option(None, "Write a JSON report here.", group=OUTPUT)
+QUIET = option(False, "Print errors only.", "--quiet", "-q", group=OUTPUT)
+OPSET = option(
+    "auto",
+    "Opset to convert to first, if float32 outputs stay the same. auto: only if bfloat16 gains; "
+    "keep: never.",
+    group=TYPES,
+)
 
 
 def refuse_unused(
@@ -330,26 +283,12 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-AUTO = "auto"
-Opset = Annotated[
-    str,
-    Option(
-        group=TYPES,
-        help="Opset to convert to first, if float32 outputs stay the same. auto: only if "
-        "bfloat16 gains; keep: never.",
-    ),
-]
-
-
 class Format(StrEnum):
     """How a CI check prints its findings."""
 
     TEXT = "text"
     JSON = "json"
     GITHUB = "github"
-
-
-Formatted = Annotated[Format, Option("--format", help="text, json, or github (annotations).")]
 
 
 def print_findings(findings: Any, format_: Format) -> None:

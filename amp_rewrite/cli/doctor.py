@@ -32,8 +32,8 @@ def doctor(
         group=ADVANCED,
     ),
     top: int = option(10, "Layers to print.", min=0),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Train STEP until a value is not finite; name its source, and values that underflow.
 

@@ -33,7 +33,7 @@ def inputs(
     ),
     seed: int = option(0, "Seed of the random numbers.", min=0),
     input_range: list[str] | None = option(None, "NAME=LOW:HIGH: the range of an input's values."),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
     files = _files(output, batches)

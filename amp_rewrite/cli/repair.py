@@ -32,7 +32,7 @@ def repair(
         "Raise what overflows on these data, verify, and raise more until the model "
         f"passes: {common.DATA_KINDS}",
     ),
-    original: common.Original = None,
+    original: Path | None = common.ORIGINAL,
     keep_io: str = option(
         "given",
         "Types of inputs and outputs. given: unchanged; float32: 16-bit ones become float32.",
@@ -44,12 +44,12 @@ def repair(
         " store them as float32.",
         choices=get_args(Weights),
     ),
-    rtol: common.Rtol = None,
-    budget: common.Budget = None,
-    verify: common.Verify = False,
-    write_failed: common.WriteFailed = False,
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    rtol: float | None = common.RTOL,
+    budget: str | None = common.BUDGET,
+    verify: bool = common.VERIFY,
+    write_failed: bool = common.WRITE_FAILED,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Repair a 16-bit model: raise to float32 only what is unsafe.
 

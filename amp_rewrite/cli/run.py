@@ -31,8 +31,8 @@ def run(
     output: Path | None = option(None, "Save the outputs here (.npz).", "-o"),
     repeat: int = option(10, "Timed runs after the first run.", min=0),
     threads: int = option(0, "Threads per operator (0 = all cores).", min=0),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
     models = [model] if original is None else [model, original]

@@ -69,7 +69,7 @@ def train(
     emulate: bool = option(
         False, "Emulate 16-bit rounding, which the CPU provider does not do.", group=ADVANCED
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.
 

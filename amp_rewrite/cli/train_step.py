@@ -78,15 +78,24 @@ def train_step(
         "An argument of the dynamic loss scale, for example increment-period=500.",
         group=TRAINING,
     ),
-    conditional: common.Conditional = "if",
-    max_skips: common.MaxSkips = 20,
+    conditional: str = option(
+        "if",
+        "How a step is skipped: if (control flow), or select (a choice per state).",
+        group=TRAINING,
+    ),
+    max_skips: int = option(
+        20,
+        "Stop after N skipped steps in a row at loss scale 1 (0 = never).",
+        group=TRAINING,
+        min=0,
+    ),
     cross_shard: str | None = option(
         None,
         "mean or sum: reduce gradients over shards, for train --shards. mean divides "
         "the loss by the number of shards.",
         group=ADVANCED,
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Build a training step for FORWARD: an ONNX model that any runtime can run."""
     common.check_files([forward], output=output)

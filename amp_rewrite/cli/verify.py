@@ -66,8 +66,8 @@ def verify(
         "Also predict the error that rounding makes; a much larger one points at another fault.",
         group=CHECKING,
     ),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.
 
