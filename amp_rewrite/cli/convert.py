@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from click.exceptions import Exit
 
@@ -142,21 +143,19 @@ def convert(
     common.announce_time([model], data, runs=asked.converts, quiet=quiet, budget=budget or "10m")
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
-        is_read = html is not None or report is not None or not quiet
-        lines = done.report(options.lengths) if is_read else None
         written = not dry_run and done.is_written
+        outcome = _Outcome(done, options, output, written)
         if written:
             if annotate:
                 done.result.annotate()
             done.save(output, progress)
-        outcome = None if lines is None else _Outcome(done, lines, output, written)
-        if html is not None and outcome is not None:
+        if html is not None:
             progress("writing the page")
             outcome.write_page(html)
-    if report is not None and lines is not None:
-        write_text(report, done.to_json(lines))
-    if outcome is not None and not quiet:
-        outcome.print(options, provider, verbose=verbose)
+    if report is not None:
+        write_text(report, done.to_json(outcome.report))
+    if not quiet:
+        outcome.print(provider, verbose=verbose)
     if done.missing is not None:
         raise done.missing
     if not done.holds:
@@ -191,13 +190,19 @@ def _output(
     return model.with_name(name) if output is None else common.in_folder(output, name)
 
 
-class _Outcome(NamedTuple):
+@dataclass(frozen=True)
+class _Outcome:
     """A conversion as it is printed."""
 
     done: FileConversion
-    report: Report
+    options: RewriteOptions
     output: Path
     written: bool
+
+    @cached_property
+    def report(self) -> Report:
+        """The report, which is made only if something shows it."""
+        return self.done.report(self.options.lengths)
 
     def write_page(self, page: Path) -> None:
         """Write the report page; if that fails, say that the model is there."""
@@ -212,12 +217,12 @@ class _Outcome(NamedTuple):
                 common.error_console().print(common.wrote(self.output))
             raise
 
-    def print(self, options: RewriteOptions, provider: str | None, *, verbose: bool) -> None:
+    def print(self, provider: str | None, *, verbose: bool) -> None:
         """Print the verdict, the report, what was written and what to do next."""
         out, done = common.console(), self.done
         self._print_verdict(out)
-        common.say_target(options, self.report.target, out)
-        common.say_cpu_provider(provider, out, target=options.target)
+        common.say_target(self.options, self.report.target, out)
+        common.say_cpu_provider(provider, out, target=self.options.target)
         written = self.output if self.written else None
         sizes = sizes_of(done.model, done.result.flat, done.result.plan, written)
         left = None if done.made is None else done.made.nothing_left
