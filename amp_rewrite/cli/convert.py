@@ -146,9 +146,7 @@ def convert(
         written = not dry_run and done.is_written
         outcome = _Outcome(done, options, output, written)
         if written:
-            if annotate:
-                done.result.annotate()
-            done.save(output, progress)
+            done.save(output, progress, annotate=annotate)
         if html is not None:
             progress("writing the page")
             outcome.write_page(html)

@@ -135,13 +135,17 @@ class FileConversion:
 
         return with_gain(self.raised, report, self.given, self.result.options)
 
-    def save(self, path: PathLike, progress: Writing | None = None) -> None:
+    def save(
+        self, path: PathLike, progress: Writing | None = None, *, annotate: bool = False
+    ) -> None:
         """Write the result; if there is a verdict, ONNX Runtime has to load the file first.
 
         Raises:
             UnloadableError: It does not load; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
+        if annotate:
+            self.result.annotate()
         if self.made is None:
             self.result.save(path, progress=progress)
         else:
