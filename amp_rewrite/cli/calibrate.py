@@ -43,7 +43,7 @@ def calibrate(
         )
     calibration.save(output)
     if not quiet:
-        common.say_cpu(options.target, common.console())
+        common.say_cpu(common.console(), options.target)
         _print(calibration, output)
 
 

@@ -88,8 +88,7 @@ def check(
     if report is not None:
         write_text(report, safety.to_json())
     if not quiet:
-        common.say_target(options, safety.target, common.console())
-        common.say_cpu_provider(provider, common.console(), target=options.target)
+        common.say_target(options, safety.target, common.console(), provider)
         common.console().print_judged(safety.verdict, safety.lines())
         if not safety.ok and safety.computes != FLOAT32.name:
             common.console().print("next: Repair it: compute in float32 what is unsafe.")

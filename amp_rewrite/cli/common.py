@@ -67,35 +67,21 @@ def error_console() -> PlainConsole:
     return PlainConsole(stderr=True)
 
 
-def say_target(options: RewriteOptions, taken: str, out: PlainConsole) -> None:
-    """Say which target was taken where the model named it, and that is not the default one."""
+def say_target(options: RewriteOptions, taken: str, out: PlainConsole, *others: str | None) -> None:
+    """Say which target was taken where the model named it, and what "cpu" means."""
     from amp_rewrite import targets
 
     if options.target is None and taken != targets.DEFAULT:
         out.print(f"target {taken}: the model says that it was made for it (or name --target)")
-    say_cpu(options.target, out)
+    say_cpu(out, options.target, *others)
 
 
-def say_cpu(name: str | None, out: PlainConsole) -> None:
-    """Say which processors a target means that is called "cpu"."""
+def say_cpu(out: PlainConsole, *names: str | None) -> None:
+    """Say once what a target or provider that is called "cpu" stands for."""
     from amp_rewrite import targets
 
-    note = targets.which_cpu(name)
+    note = next(filter(None, map(targets.which_cpu, names)), None)
     if note is not None:
-        out.print(note)
-
-
-def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None = None) -> None:
-    """Say which processor a provider called "cpu" means, unless the target's line says it."""
-    from amp_rewrite import targets
-
-    if targets.which_cpu(name) is None:
-        return
-    from amp_rewrite.base.processor import is_arm  # only for such a name
-
-    on_arm = is_arm()
-    note = targets.which_cpu(name, runs_on_arm=on_arm)
-    if note is not None and (on_arm or targets.which_cpu(target) is None):
         out.print(note)
 
 

@@ -121,7 +121,7 @@ def convert(
                 data=by_model(data or ()),
                 progress=progress,
             )
-        common.say_cpu(options.target, common.console(quiet=quiet))
+        common.say_cpu(common.console(quiet=quiet), options.target)
         finish_folder(of_folder, report, quiet=quiet, strict=options.strict)
         return
     to_write = None if dry_run else output
@@ -219,8 +219,7 @@ class _Outcome:
         """Print the verdict, the report, what was written and what to do next."""
         out, done = common.console(), self.done
         self._print_verdict(out)
-        common.say_target(self.options, self.report.target, out)
-        common.say_cpu_provider(provider, out, target=self.options.target)
+        common.say_target(self.options, self.report.target, out, provider)
         written = self.output if self.written else None
         sizes = sizes_of(done.model, done.result.flat, done.result.plan, written)
         left = None if done.made is None else done.made.nothing_left

@@ -57,8 +57,7 @@ def doctor(
     if report is not None:
         write_text(report, json.dumps(diagnosis.to_dict(), indent=1))
     if not quiet:
-        for name in provider or ():
-            common.say_cpu_provider(name, common.console())
+        common.say_cpu(common.console(), *(provider or ()))
         _print(diagnosis, top)
     if not diagnosis.finite or diagnosis.skipped is not None:
         raise Exit(common.FAILED)

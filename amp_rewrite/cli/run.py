@@ -49,7 +49,7 @@ def run(
     if not quiet:
         out = common.console()
         out.print_all(device_run.lines())
-        common.say_cpu_provider(provider, out)
+        common.say_cpu(out, provider)
 
 
 def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:

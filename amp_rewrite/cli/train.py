@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def train(
             group.compare("whether there is a checkpoint", str(resumes))
             whole, held = _of_shard(group, whole, held)
         if not quiet:
-            _print_processors(provider, target)
+            common.say_cpu(common.console(), target, *(provider or ()))
             if resume and not resumes:
                 common.error_console().print(
                     f"{checkpoint} does not exist yet: training starts from the beginning"
@@ -199,14 +199,6 @@ def _of_shard(
     group.compare("the training data", whole.signature)
     group.compare("the held-out data", "none" if held_out is None else held_out.signature)
     return group.data(whole), None if held_out is None else group.held_out(held_out)
-
-
-def _print_processors(provider: Sequence[str] | None, target: str | None) -> None:
-    """Say which processor is meant where a target or a provider is called "cpu"."""
-    out = common.console()
-    common.say_cpu(target, out)
-    for name in provider or ():
-        common.say_cpu_provider(name, out, target=target)
 
 
 def _print_interrupted(at: Progress, checkpoint: Path | None) -> None:

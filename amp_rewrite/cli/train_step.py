@@ -135,7 +135,7 @@ def train_step(
         refuse_invalid(step, partial(load, forward), forward)
         save(step, output, progress=progress)
     if not quiet:
-        common.say_cpu(options.target, common.console())
+        common.say_cpu(common.console(), options.target)
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
