@@ -16,8 +16,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 

@@ -18,8 +18,7 @@ from amp_rewrite.cli.parameters import CHECKING, OUTPUT, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions, option_words
 from amp_rewrite.rewriting.report.gains import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,

@@ -19,8 +19,7 @@ from amp_rewrite.cli.command_table import command
 from amp_rewrite.cli.parameters import option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""
