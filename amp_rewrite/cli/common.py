@@ -20,21 +20,15 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT, IN_DOUBT = 0, 1, 2, 3, 4
-"""Exit statuses: done; an AmpError or "did not hold"; wrong usage: an option that does not exist or
-has an impossible value; --strict was not met, or nothing low is left to write; the rounded weights
-alone are as far off as a model that does not hold. docs/mixed_precision.md lists them for users."""
+"""Exit statuses; docs/mixed_precision.md lists them for users. NOT_STRICT: --strict was not met, or
+nothing 16-bit is left to write. IN_DOUBT: the rounded weights alone are as far off as the model."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
 class PlainConsole(NamedTuple):
-    """Prints lines of text; names in them never control a terminal.
-
-    Attributes:
-        quiet: Whether nothing is printed.
-        stderr: Whether it prints to standard error.
-    """
+    """Prints lines of text; names in them never control a terminal."""
 
     quiet: bool = False
     stderr: bool = False
@@ -102,11 +96,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
-
-    Raises:
-        click.BadParameter: It is not a duration, or not positive.
-    """
+    """Return the seconds of "90", "90s", "10m" or "1.5h"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
     if match is None or float(match[1]) <= 0:
         raise click.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
@@ -149,11 +139,7 @@ OPSET = option(
 def refuse_unused(
     given: Mapping[str, object], without: str, remedy: str, *, is_there: object
 ) -> None:
-    """Refuse options, by their flags, that have no effect if something else is not there.
-
-    Raises:
-        OptionError: One was given.
-    """
+    """Refuse options, by their flags, that have no effect if something else is not there."""
     for flag, value in given.items():
         if value is not None and not is_there:
             raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
@@ -162,16 +148,9 @@ def refuse_unused(
 def check_files(
     models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
 ) -> None:
-    """Refuse, before the work, what cannot be read or written; missing folders are made.
+    """Refuse, before the work, files that cannot be read or written; make missing folders.
 
-    Args:
-        models: Models that are read.
-        data: Data that are read.
-        written: What is written, by its name in messages; None for what is not.
-
-    Raises:
-        AmpError: A model is a folder, data cannot be read, or what is written would replace what is
-            read, or cannot be written.
+    `written` are the outputs by their names in messages; None for one that is not written.
     """
     from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
 
@@ -220,14 +199,9 @@ def announce_time(
     runs: bool = True,
     budget: str | None = None,
 ) -> None:
-    """Say that a command takes more than ten seconds, where the sizes of its files tell so.
+    """Say that a command takes more than ten seconds, if the sizes of its files suggest that.
 
-    Args:
-        models: The models that are read.
-        data: The data that they run on, if they run.
-        quiet: Say nothing.
-        runs: Whether the models run.
-        budget: What limits the time.
+    `runs` says whether the models run on the data, `budget` is the limit of the time.
     """
     files = [file for model in models for file in (model, *model.parent.glob(f"{model.name}*data"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
@@ -258,11 +232,7 @@ def wrote(output: Path, note: str = "") -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that something is to be written into, if it is missing.
-
-    Raises:
-        SaveError: It cannot be made.
-    """
+    """Make a folder for an output, if it is missing."""
     from amp_rewrite.graph.io.atomic import writing
 
     with writing("folder", folder):
@@ -282,15 +252,3 @@ def print_findings(findings: Any, format_: Format) -> None:
     text: str = getattr(findings, f"to_{format_}")()
     if text:
         click.echo(text)
-
-
-def loss_scale_text(config: Mapping[str, Any]) -> str:
-    """Return a loss scale in words, given its configuration as a step holds it."""
-    scale: Mapping[str, Any] = config["config"]
-    if "loss_scale_value" in scale:
-        unchecked = config.get("class_name") == "UncheckedLossScale"
-        return f"{scale['loss_scale_value']:g}, {'unchecked' if unchecked else 'fixed'}"
-    return (
-        f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
-        f"{scale['increment_period']} good steps"
-    )
