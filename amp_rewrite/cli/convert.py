@@ -160,7 +160,7 @@ def convert(
 
 
 def _status(done: FileConversion, *, strict: bool) -> int:
-    """Return the exit status of a conversion that something speaks against."""
+    """Return the exit status of a conversion that failed or is in doubt."""
     if strict or done.nothing_left:
         return common.NOT_STRICT
     return common.FAILED if done.made is None else done.made.verdict.exit_status
@@ -169,12 +169,7 @@ def _status(done: FileConversion, *, strict: bool) -> int:
 def _output(
     model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool, replaces: bool
 ) -> Path:
-    """Return where the result goes, or would go: in a folder `MODEL.fp16.onnx`.
-
-    Raises:
-        OptionError: Nothing is said of it, and it is to be written; or `--replace` was given, which
-            is about a folder of models.
-    """
+    """Return the file or folder to write: in a folder `MODEL.fp16.onnx`."""
     if output is None and not dry_run:
         remedy = "name the file or the new folder to write, or use --dry-run"
         raise OptionError("missing -o OUTPUT", remedy=remedy)
@@ -291,7 +286,7 @@ class _Outcome:
 
 
 def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> None:
-    """Refuse what says how to make a model low, or how to judge one."""
+    """Refuse options about 16-bit types and about verdicts."""
     words = [words[0] for words in option_words(options)]
     extra = [word for word in words if word not in _TAKEN]
     extra += [flag for flag, value in beside.items() if value]
@@ -311,12 +306,7 @@ def _widen_file(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Write the float32 form of a model; `beside` is what else the command line gave, by its flag.
-
-    Raises:
-        OptionError: Something was given that says how to make a model low, or how to judge one.
-        AmpError: The model is wrong, or cannot be written.
-    """
+    """Write the float32 form of a model; `beside` are other options that were given, by flag."""
     _refuse_beside(options, beside)
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 

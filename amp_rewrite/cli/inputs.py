@@ -49,11 +49,7 @@ def inputs(
 
 
 def _files(output: Path, batches: int | None) -> list[Path]:
-    """Return the files to write, one a batch.
-
-    Raises:
-        OptionError: There is room for one batch only, or something else is in the way.
-    """
+    """Return the files to write, one a batch; OptionError if that is not possible."""
     if output.suffix == _SUFFIX:
         if batches is not None and batches > 1:
             raise OptionError(
@@ -81,7 +77,11 @@ def _files(output: Path, batches: int | None) -> list[Path]:
 def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    out.print_all(table_of(made_up))
+    rows = (
+        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
+        for name, array in made_up.batches[0].items()
+    )
+    out.print_all(aligned(("input", "read as", "type", "shape", "values"), rows))
     batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
     out.print(f"wrote {batches} to {output}")
     name = next(iter(made_up.batches[0]), None)
@@ -93,15 +93,6 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
     out.print("next: Convert with these inputs; the result is written only if it passes.")
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
-
-
-def table_of(made_up: MadeUpInputs) -> list[str]:
-    """Return what the first batch holds, an input a row."""
-    rows = (
-        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
-        for name, array in made_up.batches[0].items()
-    )
-    return aligned(("input", "read as", "type", "shape", "values"), rows)
 
 
 def _shape(array: Any) -> str:
