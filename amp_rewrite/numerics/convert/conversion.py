@@ -20,12 +20,12 @@ from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
 
 
 class Kept(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Unpack, cast
@@ -17,9 +18,8 @@ from amp_rewrite.numerics.compare.verify import device_providers
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.convert.judge import judged, tried
 from amp_rewrite.numerics.convert.keep_float32 import fit_to_made_up, mend
-from amp_rewrite.numerics.convert.measure import measured
 from amp_rewrite.numerics.convert.opset import upgraded
-from amp_rewrite.numerics.convert.scale import proved_rewrite
+from amp_rewrite.numerics.convert.scale import measured, proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.rewriting.api import (
@@ -155,7 +155,7 @@ def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
     context, options = before.made.result.context, work.options
     names, main = context.type_graph.flat.value_names, context.type_graph.flat.main
     inputs = tuple(names[v] for v in main.inputs if v in context.low_ends)
-    if not (inputs and terms.seconds_left(0.0)):
+    if not (inputs and terms.ends() > time.monotonic()):
         return before
     terms.progress("trying float32 inputs")
     kept = () if isinstance(options.keep_io_types, bool) else options.keep_io_types

@@ -17,8 +17,7 @@ from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
-from amp_rewrite.numerics.convert.measure import measured
-from amp_rewrite.numerics.convert.scale import has_outliers
+from amp_rewrite.numerics.convert.scale import has_outliers, measured
 from amp_rewrite.numerics.convert.work import Kept, Terms, Trial
 from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -126,4 +125,4 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
     chosen = trials[choice.rules]
     low = chosen.made.result.painting.allow
     kept = Kept(choice.rules, choice.predicted, len(trials), Budget.of(painter, measured, low))
-    return tried(work.with_kept(kept), terms)
+    return tried(replace(work, found=work.found.with_rules(kept.rules), kept=kept), terms)

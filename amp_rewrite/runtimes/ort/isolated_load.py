@@ -20,11 +20,12 @@ import onnx_ir as ir
 
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.processor import fault_of
+from amp_rewrite.errors import UnloadableError
 from amp_rewrite.graph.io.load import Source, unwrapped
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.tensors import all_tensors
-from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
+from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target, find
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
 """The outcome for a file: the runtime loaded it, refused it, or ended with its process; its CPU
@@ -201,3 +202,18 @@ def _refused(runtime: str, message: str, path: str) -> LoadResult:
     if preamble is not None and preamble["code"] == _NO_KERNEL:
         return LoadResult("no kernel", line)
     return LoadResult("refused", line)
+
+
+class LoadJudge:
+    """Refuses a file that ONNX Runtime does not load, unless somebody insists (`judged_by`)."""
+
+    def __init__(self, result: Any, target: str, *, insists: bool) -> None:
+        """Take what was made, and its target."""
+        self._made, self._target, self._insists = result, find(target), insists
+        self.result = LoadResult("unknown", "the file was not loaded")
+
+    def __call__(self, path: str) -> None:
+        """Load a file in a process of its own; UnloadableError if that fails."""
+        self.result = isolated_load(path)
+        if self.result.fails(self._target) and not self._insists:
+            raise UnloadableError(self.result.said, self._made)
