@@ -1,4 +1,4 @@
-"""The result of `convert`: the rewritten model, and whether it holds."""
+"""The result of `convert`: the rewritten model, and whether it passes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,10 @@ from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
 
 
 class Kept(NamedTuple):
-    """The nodes that the error budget keeps float32.
-
-    Attributes:
-        rules: The nodes as node rules, with reasons.
-        predicted: The predicted error by the one that is allowed.
-        runs: How many choices were run.
-        budget: What each rounding adds to the error of the outputs.
-    """
+    """The nodes that the error budget keeps float32; `predicted` is relative to the limit."""
 
     rules: tuple[NodeRule, ...]
     predicted: float
-    runs: int
     budget: Budget
 
 
@@ -100,9 +92,10 @@ class Conversion:
 
     @property
     def nothing_left(self) -> str | None:
-        """Why there is nothing to write: no part is low, nor was one; None if one is."""
+        """Why there is nothing to write: no part is in 16 bits, nor was one; None if one is."""
         measured = self.kept or (self.calibration is not None and self.calibration.rules)
-        if self.is_low or not (measured or _is_in_vain(self.result)):
+        unchanged = not self.result.changed and not self.result.report.summary.nodes_low_before
+        if self.is_low or not (measured or unchanged):
             return None
         precision = self.result.options.precision
         limits = self.verification.tolerances
@@ -166,16 +159,13 @@ class Conversion:
             SaveError: It cannot be written; no new file is left behind.
         """
         if not (arguments.switch("write_failed", write_failed) or self.writable):
-            raise VerdictError(self._objections(), self)
+            verdict, left = self.verdict, self.nothing_left
+            doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
+            objections = (*(() if left is None else (left,)), *verdict.failures, *doubts)
+            raise VerdictError(objections, self)
         target = self.result.options.chosen_target
         with judged_by(LoadJudge(self, target, insists=write_failed)):
             self.result.save(path, progress=progress)
-
-    def _objections(self) -> tuple[str, ...]:
-        """Return what speaks against writing it, one line each."""
-        verdict, left = self.verdict, self.nothing_left
-        doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
-        return (*(() if left is None else (left,)), *verdict.failures, *doubts)
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
@@ -196,11 +186,6 @@ class Conversion:
         if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
-
-
-def _is_in_vain(result: RewriteResult) -> bool:
-    """Tell whether a rewrite is the float32 model as it came, in which nothing was low."""
-    return not result.changed and not result.report.summary.nodes_low_before
 
 
 def _nodes(count: int, more: str = "") -> str:

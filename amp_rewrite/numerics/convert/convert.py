@@ -129,13 +129,7 @@ def judge(
     rtol: float | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Return a rewrite with its verdict on made-up and stress inputs.
-
-    It is another rewrite than the one given if rounded weights do harm, as for `convert`.
-
-    Raises:
-        AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
-    """
+    """Return a rewrite with its verdict on made-up and stress inputs, mended as by `convert`."""
     terms = Terms(None, _tolerance(rtol), progress=progress or silent)
     return converted(Work(flat, result.options), terms, result).made
 

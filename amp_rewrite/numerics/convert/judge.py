@@ -54,7 +54,7 @@ def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
 
 
 def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyReport:
-    """Return what is known of a model for whose verification no time was left."""
+    """Return the report on a model for whose verification no time was left."""
     return VerifyReport(
         work.options.low.name,
         0,
@@ -72,9 +72,9 @@ def fails_on_data(report: VerifyReport) -> bool:
 
 
 def compared_outputs(report: VerifyReport) -> tuple[OutputComparison, ...]:
-    """Return the errors of outputs that more in float32 may make smaller: emulated, and there.
+    """Return the errors of outputs that more in float32 may make smaller: emulated and on a device.
 
-    Those on a device that computes the float32 original wrong as well are none of them.
+    A device that computes the float32 original wrong as well does not count.
     """
     device = report.device
     if device is None or any(not output.ok for output in device.itself):
