@@ -25,7 +25,7 @@ from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
+from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
@@ -180,9 +180,8 @@ def calibrate(
     if not meter.batches:
         raise DataError("the data hold no batch", remedy="pass at least one")
     limits = _Limits(painter.low, margin, subnormal_share, meter.batches)
-    denied = _deny(painter, _unfit_slots(meter, limits))
     return Calibration(
-        rules=_rules(painter, denied),
+        rules=_deny(painter, _unfit(meter, limits)),
         ranges={value.name or "": value_range for value, value_range in meter.ranges().items()},
         ends=_unfit_ends(meter, limits),
         unmeasured=meter.unmeasured,
@@ -190,13 +189,11 @@ def calibrate(
         total=total,
         options=painter.options,
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
-        sums=_sums_by_result(meter),
+        sums={
+            painter.nodes[node].outputs[0].name or "": largest
+            for node, largest in meter.partial_sums().items()
+        },
     )
-
-
-def _sums_by_result(meter: RangeMeter) -> dict[str, float]:
-    nodes, sums = meter.painter.nodes, meter.partial_sums()
-    return {nodes[node].outputs[0].name or "": largest for node, largest in sums.items()}
 
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
@@ -249,21 +246,23 @@ class _Limits:
         return None
 
 
-def _unfit_slots(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
-    """Return every slot, painted or not, that a measured range forbids to become low."""
-    reasons: dict[Slot, str] = {}
-    ranges = meter.ranges()
+def _unfit(meter: RangeMeter, limits: _Limits) -> dict[int, str]:
+    """Return the vertices, low or not, that a measured range forbids to become low, and why."""
+    reasons: dict[int, str] = {}
+    ranges, painter = meter.ranges(), meter.painter
     for value, source in meter.source.items():
         if source not in ranges:
             continue
         reason = limits.reason(ranges[source], absorbed=value in meter.absorbed)
         if reason is not None:
-            for slot in meter.painter.carriers(value):
-                reasons.setdefault(slot, reason)
+            for vertex in painter.carriers.get(value, ()):
+                reasons.setdefault(vertex, reason)
     for node, largest in meter.partial_sums().items():
         reason = limits.overflow(largest, "partial sums reached")
         if reason is not None:
-            reasons |= dict.fromkeys(_result_slots(meter.painter, node), reason)
+            results = (painter.carriers.get(v, ()) for v in painter.nodes[node].outputs)
+            own = (v for each in results for v in each if painter.type_graph.nodes[v] == node)
+            reasons |= dict.fromkeys(own, reason)
     return reasons
 
 
@@ -279,29 +278,25 @@ def _unfit_ends(meter: RangeMeter, limits: _Limits) -> tuple[str, ...]:
     )
 
 
-def _result_slots(painter: Repainter, node: int) -> list[Slot]:
-    outputs = painter.nodes[node].outputs
-    return [s for v in outputs for s in painter.carriers(v) if s.node == node]
-
-
-def _deny(painter: Repainter, unfit: Mapping[Slot, str]) -> dict[Slot, str]:
-    """Deny the unfit slots that the painting makes low, until it makes none of them low."""
-    denied: dict[Slot, str] = {}
+def _deny(painter: Repainter, unfit: Mapping[int, str]) -> tuple[NodeRule, ...]:
+    """Deny the unfit vertices that the painting makes low, until it makes none of them low."""
+    graph, denied = painter.type_graph, dict[int, str]()
     while True:
-        low = painter.low_slots(painter.paint(_rules(painter, denied)))
-        new = {slot: why for slot, why in unfit.items() if slot in low and slot not in denied}
-        if not new:
-            return denied
-        denied |= new
-
-
-def _rules(painter: Repainter, denied: Mapping[Slot, str]) -> tuple[NodeRule, ...]:
-    return tuple(
-        NodeRule(
-            painter.nodes[slot.node].name or "", slot.variable, ListName.DENY, why, "calibrate"
+        rules = tuple(
+            NodeRule(
+                painter.nodes[graph.nodes[vertex]].name or "",
+                graph.kind_of(vertex).variables[0],
+                ListName.DENY,
+                why,
+                "calibrate",
+            )
+            for vertex, why in sorted(denied.items())
         )
-        for slot, why in sorted(denied.items())
-    )
+        low = frozenset(painter.paint(rules).painting.allowed())
+        new = {v: why for v, why in unfit.items() if v in low and v not in denied}
+        if not new:
+            return rules
+        denied |= new
 
 
 def _batches(number: int) -> str:

@@ -76,14 +76,13 @@ class RangeMeter:
 
     @staticmethod
     def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
-        """Choose what to measure: what a paintable slot writes or reads, ends too, no constants."""
-        result = painter.rewrite()
-        paintable = painter.paintable(result) | painter.scalable(result)
+        """Choose values: those that paintable vertices write or read, and ends; no constants."""
+        paintable = painter.paintable(painter.rewrite())
         wanted = [
-            v
-            for v in painter.values()
-            if (v in painter.ends or any(s in paintable for s in painter.carriers(v)))
-            and _is_measurable(painter, same_elements(v))
+            value
+            for value, vertices in painter.carriers.items()
+            if (value in painter.ends or not paintable.isdisjoint(vertices))
+            and _is_measurable(painter, same_elements(value))
         ]
         source = {v: same_elements(v) for v in wanted}
         chosen = dict.fromkeys(source.values())
@@ -91,13 +90,13 @@ class RangeMeter:
         measured = tuple(v for v in chosen if _home(v) in reachable)
         missed = tuple(v.name or "" for v in chosen if _home(v) not in reachable)
         absorbed = painter.absorbed(source)
-        ops = frozenset(accumulate_low)
+        ops, nodes = frozenset(accumulate_low), {painter.type_graph.nodes[v] for v in paintable}
         sums = tuple(
             i
             for i, node in enumerate(painter.nodes)
             if node.op_type in ops
             and node.graph in reachable
-            and _has_slot(i, paintable)
+            and i in nodes
             and not all(value in absorbed for value in node.outputs)
         )
         return RangeMeter(painter, measured, source, absorbed, sums, missed)
@@ -223,10 +222,6 @@ def _home(value: ir.Value) -> ir.Graph | None:
     """Return the graph in which a value is defined."""
     node = value.producer()
     return value.graph if node is None else node.graph  # pyright: ignore[reportReturnType] no function bodies here
-
-
-def _has_slot(node: int, slots: frozenset[tuple[int, str]]) -> bool:
-    return any(slot[0] == node for slot in slots)
 
 
 def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
