@@ -44,13 +44,7 @@ Change = Callable[[Array, InputRole, np.random.Generator], Array | None]
 
 @dataclass(frozen=True)
 class StressInputs:
-    """Makes the stress inputs of one model.
-
-    Attributes:
-        base: A feed that the model runs on.
-        roles: What its inputs are, by name.
-        seed: Where random numbers begin.
-    """
+    """Makes the stress inputs of one model, from a feed that it runs on."""
 
     base: Mapping[str, Any]
     roles: Mapping[str, InputRole]
@@ -71,17 +65,10 @@ class StressInputs:
             array = self.base.get(name)
             if isinstance(array, np.ndarray) and array.size:
                 changed = change(array, role, rng)
-                if changed is not None and _is_within(changed, role):
+                low, high = role.range or (-np.inf, np.inf)
+                if changed is not None and low <= changed.min() and changed.max() <= high:
                     new[name] = typed(changed, array.dtype)
         return {**self.base, **new} if new else None
-
-
-def _is_within(array: Array, role: InputRole) -> bool:
-    """Tell whether an input may hold these numbers, as far as the user said."""
-    if role.range is None:
-        return True
-    low, high = role.range
-    return bool(low <= array.min() and array.max() <= high)
 
 
 def _ends_of_range(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
@@ -112,7 +99,7 @@ def _mask_all(array: Array, role: InputRole, rng: np.random.Generator) -> Array 
     return _with_mask(role, np.ones(array.shape, np.bool_)) if role.role is Role.MASK else None
 
 
-def _masked_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _mask_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask everything where one, and not zero, means masked."""
     return np.ones(array.shape) if role.role is Role.MASK and not role.added else None
 
@@ -178,9 +165,11 @@ def root_mean_square(values: Array) -> float:
 
 def _bytes_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Make an image of bytes with black, white and smooth parts."""
-    if role.role is not Role.IMAGE or role.scale is Scale.UNIT or not _is_photo(array, role):
+    if role.role is not Role.IMAGE or role.scale is Scale.UNIT:
         return None
-    return _photo(rng, array.shape)
+    # four channels of unknown scale are latents of a diffusion, mostly
+    is_photo = role.scale is Scale.BYTES or 4 not in (array.shape[-1], array.shape[-3])
+    return _photo(rng, array.shape) if is_photo else None
 
 
 def _normalised_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
@@ -189,11 +178,6 @@ def _normalised_image(array: Array, role: InputRole, rng: np.random.Generator) -
         return None
     unit = _photo(rng, array.shape) / _WHITE
     return unit if role.scale is Scale.UNIT else (unit - _MEAN) / _DEVIATION
-
-
-def _is_photo(array: Array, role: InputRole) -> bool:
-    """Tell pixels from four channels of unknown scale: those are latents of a diffusion, mostly."""
-    return role.scale is Scale.BYTES or 4 not in (array.shape[-1], array.shape[-3])
 
 
 def _photo(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -218,7 +202,7 @@ def _tone(loudest: float, array: Array, role: InputRole, rng: np.random.Generato
 
 KINDS: Mapping[str, tuple[Change, ...]] = {
     "late positions": tuple(partial(_counted_to, latest) for latest in LATEST),
-    "fully masked rows": (_mask_all, _masked_by_true),
+    "fully masked rows": (_mask_all, _mask_by_true),
     "padded rows": (_mask_ends,),
     "zeros": (_zeros,),
     "repeated values": (_repeat_value,),
