@@ -1,10 +1,9 @@
 """Calibrate: measure the float32 model over data, and deny what does not fit the 16-bit type.
 
 A value does not fit if it overflows (its largest magnitude, times a margin, rounds to infinity), if
-it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
-if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
-painted type variable that writes or reads it is denied, and nothing else. Fills of masks that end
-in a Softmax (rewriting/paint/masks.py) count for nothing: they end where the 16-bit type does.
+much of its sum of magnitudes lies below the smallest normal, or if it is a divisor or the input of
+a logarithm with elements below the smallest normal. Every type variable that writes or reads it is
+denied. Fills of masks that end in a Softmax (rewriting/paint/masks.py) do not count.
 """
 
 from __future__ import annotations
@@ -47,11 +46,10 @@ class Calibration:
     Attributes:
         rules: The type variables to keep float32, in execution order, with measured reasons.
         ranges: Value name -> its range; values that hold the same elements are listed once.
-        ends: Names of graph inputs and outputs that `keep_io_types` makes low and that do not fit.
+        ends: Names of 16-bit graph inputs and outputs that do not fit.
         unmeasured: Names of values that could not be measured (bodies of SequenceMap, say).
-        batches: How many batches were seen.
-        total: How many there are, more of which a time limit may have left out; None if only
-            reading all of them would tell.
+        batches: The number of batches that were seen.
+        total: The number of batches that there are; None if only reading them would tell.
         options: The options of the rewrite that it was made for.
         model: The model as the file's comment calls it.
         sums: Name of a result -> the largest sum of magnitudes that its node formed, which bounds
@@ -213,12 +211,7 @@ class _Limits:
     batches: int
 
     def reason(self, value_range: Range, *, absorbed: bool = False) -> str | None:
-        """Return why a range does not fit, or None if it does.
-
-        Args:
-            value_range: What was measured.
-            absorbed: Whether fills of masks in it end in a Softmax, so that they count for nothing.
-        """
+        """Return why a range does not fit, or None; `absorbed` leaves fills of masks out."""
         largest = value_range.counted if absorbed else value_range.largest
         return self.overflow(largest, "measured") or self._underflow(value_range)
 
@@ -231,17 +224,14 @@ class _Limits:
         return f"{what} {largest:.4g} {relation} {limit} over {_batches(self.batches)}"
 
     def _underflow(self, value_range: Range) -> str | None:
-        smallest_normal = f"{self.low.smallest_normal:.3g}"
+        least, batches = f"{self.low.smallest_normal:.3g}", _batches(self.batches)
         if value_range.smallest < self.low.smallest_normal:
-            return (
-                f"a divisor or logarithm of {value_range.smallest:.3g} < {smallest_normal} was "
-                f"measured over {_batches(self.batches)}"
-            )
+            smallest = f"{value_range.smallest:.3g}"
+            return f"a divisor or logarithm of {smallest} < {least} was measured over {batches}"
         if value_range.subnormal_share > self.subnormal_share:
             return (
-                f"measured {value_range.subnormal_share:.0%} of the magnitude below "
-                f"{smallest_normal} in one of {_batches(self.batches)}, "
-                f"largest {value_range.largest:.3g}"
+                f"measured {value_range.subnormal_share:.0%} of the magnitude below {least} in one "
+                f"of {batches}, largest {value_range.largest:.3g}"
             )
         return None
 

@@ -25,6 +25,7 @@ from amp_rewrite.graph.io.load import Source, unwrapped
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.tensors import all_tensors
+from amp_rewrite.runtimes.model_source import with_shapes_inside
 from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target, find
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
@@ -132,7 +133,7 @@ def isolated_load(model: Source, seconds: float = SECONDS) -> LoadResult:
     with tempfile.TemporaryDirectory(prefix="amp_rewrite-") as folder:
         written = Path(folder, "model.onnx")
         if isinstance(source, ir.Model):
-            save(source, written)
+            save(with_shapes_inside(source), written)
         else:
             content = source if isinstance(source, bytes) else source.SerializeToString()
             written.write_bytes(content)

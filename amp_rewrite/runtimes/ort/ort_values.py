@@ -35,13 +35,7 @@ def is_numpys(dtype: np.dtype[Any]) -> bool:
 
 
 def to_ort_value(tensor: Any, device: Device) -> Any:
-    """Return an OrtValue with the content of `tensor`.
-
-    Args:
-        tensor: An OrtValue, which is returned as it is, or an array, which is not copied if the
-            device is the host.
-        device: Where the OrtValue shall be.
-    """
+    """Return an OrtValue on a device; an array is not copied if that is the host."""
     if is_ort_value(tensor):
         return tensor
     ort_value = import_runtime().OrtValue
