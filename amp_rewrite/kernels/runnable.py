@@ -25,10 +25,9 @@ def can_run(
     low: DType,
     variables: Sequence[tuple[str, str]],
 ) -> bool:
-    """Tell whether ONNX Runtime runs an operator for a target with some variables in a low type.
+    """Tell whether ONNX Runtime runs an operator for a target with some variables in a 16-bit type.
 
-    Of an engine beside ONNX Runtime, and of what no table is about, nothing is known, and the
-    answer is yes.
+    The answer is yes for another engine, and for an operator that no table has.
 
     Args:
         target: The target; it may stand for several.
@@ -70,15 +69,9 @@ def _runs(
 
 
 def lacks_kernel(target: Target, operator: tuple[str, str, int], types: Mapping[str, str]) -> bool:
-    """Tell whether no runtime of a target loads an operator, of the types that it has.
+    """Tell whether no runtime of a target loads an operator (domain, name, opset) in its types.
 
-    Only of the CPU provider on Arm is that known: nothing stands in for what it lacks, and its
-    table names all that it has.
-
-    Args:
-        target: The target.
-        operator: Domain, name and opset.
-        types: The schema's name of each variable -> its type.
+    That is known only of the CPU provider on Arm: its table names all that it has.
     """
     domain, op, opset = operator
     table = table_of(target) if target.provider == ARM64 else None
@@ -92,9 +85,9 @@ def lacks_kernel(target: Target, operator: tuple[str, str, int], types: Mapping[
 
 
 def _is_function(domain: str, op: str, opset: int) -> bool:
-    """Tell whether ONNX says of an operator which others it consists of.
+    """Tell whether ONNX defines an operator by others, for which a provider may have kernels.
 
-    A provider may have kernels for those; the CPU provider has none for arithmetic in bfloat16.
+    The CPU provider has none for arithmetic in bfloat16.
     """
     try:
         schema: Any = onnx.defs.get_schema(op, opset, domain)

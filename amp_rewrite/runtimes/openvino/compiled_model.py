@@ -24,6 +24,7 @@ from amp_rewrite.runtimes.openvino.package import (
     to_array,
     to_tensor,
 )
+from amp_rewrite.runtimes.openvino.packed_heads import APART, is_as_long_as_heads, packs_heads
 from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
 from amp_rewrite.runtimes.openvino.wide_arithmetic import (
     warn_of_wide_arithmetic,
@@ -106,6 +107,7 @@ class Session:
         device = core()
         plain, self._defaults = _plain(model, fed)
         warn_of_wide_arithmetic(plain.graph, what)
+        self._packs = packs_heads(plain)
         inputs, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(
@@ -187,6 +189,8 @@ class Session:
                 model = model.clone()
                 names = {name for port in model.inputs for name in port.get_names()}
                 model.reshape({n: list(shape) for n, shape in self._shapes.items() if n in names})
+            if self._packs and is_as_long_as_heads(model):
+                properties = {**APART, **properties}
             self._compiled = core().compile_model(model, DEVICE, properties)
         ports = {name for port in self._compiled.inputs for name in port.get_names()}
         self._inputs = {name: name in ports for name in (*self.inputs, *self.overridable)}
