@@ -1,8 +1,4 @@
-"""Op lists: which operators may, must not or need not be in low precision.
-
-A list is YAML (parse.py reads it); `load_lists` puts files, environment variables and the
-level together into one frozen `OpLists`. Rules: painting.md, section 2.
-"""
+"""Op lists: which operators may, must not or need not be in 16 bits (painting.md, section 2)."""
 
 from __future__ import annotations
 
@@ -109,7 +105,7 @@ class OpLists:
     def classify(
         self, domain: str, op: str, opset: int, attributes: Mapping[str, object]
     ) -> Entry | None:
-        """Return the entry that a node is under, or None if no list knows its operator.
+        """Return the entry of a node's operator, or None if it is on no list.
 
         Args:
             domain: The operator's domain ("" or "ai.onnx" for the default one).
@@ -117,10 +113,7 @@ class OpLists:
             opset: The version of `domain` that the model imports.
             attributes: The node's own attributes, as plain Python values.
         """
-        candidates = self._index.get(_key(domain, op))
-        if candidates is None:
-            return None
-        for entry in candidates:
+        for entry in self._index.get(_key(domain, op), ()):
             if not entry.conditional or entry.applies(opset, attributes):
                 return entry
         return None
@@ -171,21 +164,11 @@ class OpLists:
         return customs
 
     def allowing(self, operators: Iterable[str]) -> OpLists:
-        """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone.
-
-        What a list says of the ports of an operator without a schema holds on.
-
-        Raises:
-            OptionError: They are not a list of strings.
-        """
+        """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone."""
         return self._move_operators(operators, ListName.ALLOW, "allow_ops")
 
     def denying(self, operators: Iterable[str]) -> OpLists:
-        """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone.
-
-        Raises:
-            OptionError: They are not a list of strings.
-        """
+        """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone."""
         return self._move_operators(operators, ListName.DENY, "deny_ops")
 
     def _move_operators(self, operators: Iterable[str], name: ListName, option: str) -> OpLists:
@@ -200,28 +183,23 @@ class OpLists:
         return self._change_entries(entries, self.level)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
-        """Return the lists after environment and level, checked.
+        """Return the lists after environment variables and a level, checked.
 
-        Args:
-            level: A level; None or "default" leaves the choice to AMP_REWRITE_LEVEL.
-            environ: The environment variables.
-
-        Raises:
-            OptionError: A level or an environment variable has an impossible value.
-            ListError: An operator is on two final lists.
+        The level None or "default" leaves the choice to AMP_REWRITE_LEVEL.
         """
-        environ = _environment(environ)
+        what = "variables by name, as os.environ has them"
+        for name, value in arguments.mapping("environ", environ, what=what).items():
+            arguments.text("environ", name, what=what)
+            arguments.text(f"the variable {name}", value, what="a string")
+        environ = with_tensorflow(environ)
         chosen = "default" if level is None else level
         if _level(chosen) == "default":
             chosen = environ.get(LEVEL_VARIABLE, "").strip() or chosen
-        return self._after_environment(environ).with_level(chosen).checked()
+        entries = environment.apply(self.entries, environ)
+        return self._change_entries(entries, self.level).with_level(chosen).checked()
 
     def checked(self) -> OpLists:
-        """Return the lists unchanged if no operator is on two of them.
-
-        Raises:
-            ListError: One is; the message names both lists and both places.
-        """
+        """Return the lists unchanged; ListError if an operator is on two of them."""
         clash = next(iter(self.conflicts()), None)
         if clash is not None:
             raise conflict_error(*clash)
@@ -235,9 +213,6 @@ class OpLists:
             for one, other in combinations(entries, 2)
             if one.list != other.list and one.overlaps(other)
         ]
-
-    def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
-        return self._change_entries(environment.apply(self.entries, environ), self.level)
 
     def _change_entries(self, entries: tuple[Entry, ...], level: str) -> OpLists:
         """Return the lists with other entries and level; themselves, with their index, if equal."""
@@ -312,15 +287,6 @@ def _key(domain: str, op: str) -> tuple[str, str]:
     domain = arguments.text("domain", domain, what="the domain of an operator")
     op = arguments.text("op", op, what="the name of an operator")
     return "" if domain == "ai.onnx" else domain, op
-
-
-def _environment(variables: Mapping[str, str]) -> Mapping[str, str]:
-    what = "variables by name, as os.environ has them"
-    environ = arguments.mapping("environ", variables, what=what)
-    for name, value in environ.items():
-        arguments.text("environ", name, what=what)
-        arguments.text(f"the variable {name}", value, what="a string")
-    return with_tensorflow(environ)
 
 
 def _level(level: str) -> str:

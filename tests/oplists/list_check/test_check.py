@@ -136,7 +136,7 @@ def test_a_custom_operator_fails_until_a_list_says_to_leave_it_alone(tmp_path: P
         " { y = my.Foo(x) }",
     )
     report = check_lists(models=[model])
-    assert "operator my::Foo (opset 1, 1 times): no list knows it" in messages(report)[0]
+    assert "operator my::Foo (opset 1, 1 times, first in node 'Foo_0'): no list knows it" in messages(report)[0]
     assert report.findings[0].file == str(model)
     known = tmp_path / "mine.yaml"
     known.write_text(BASE + "unlisted:\n  - {op: Foo, domain: my, why: ours}\n")
@@ -171,7 +171,7 @@ def test_an_opset_or_attribute_that_no_entry_covers_is_found(tmp_path: Path) -> 
     )
     assert check_lists(lists, models=[save_model(tmp_path, text.format("linear"))]).ok
     report = check_lists(lists, models=[save_model(tmp_path, text.format("cubic"))])
-    assert "operator Resize (opset 18, 1 times)" in messages(report)[0]
+    assert "operator Resize (opset 18, 1 times" in messages(report)[0]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"hello", None])
