@@ -18,7 +18,7 @@ _ABSENT = object()
 
 
 class Misfit(NamedTuple):
-    """A field with a wrong value: its key from the outermost object on, or "", and both in words."""
+    """A field with a wrong value: its key from the outermost object on, or "", and words."""
 
     key: str
     found: str

@@ -9,7 +9,7 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
+from amp_rewrite.numerics.ranges.calibrate import MARGIN, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
@@ -24,9 +24,6 @@ def calibrate(
     output: Path = common.LIST_FILE,
     options: RewriteOptions,
     margin: float = option(MARGIN, "Safety factor: values may be N times larger than measured."),
-    subnormal_share: float = option(
-        SUBNORMAL_SHARE, "Largest share of a value's magnitude that may be subnormal."
-    ),
     quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
@@ -38,7 +35,6 @@ def calibrate(
             [*data],
             options,
             margin=margin,
-            subnormal_share=subnormal_share,
             progress=progress,
         )
     calibration.save(output)

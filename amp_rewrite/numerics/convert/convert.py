@@ -11,7 +11,6 @@ from typing import Unpack, cast
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.verify import device_providers
@@ -23,7 +22,6 @@ from amp_rewrite.numerics.convert.scale import measured, proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.rewriting.api import (
-    RewriteResult,
     rewrite_as_found,
     untold_estimates,
     warn_of_estimate,
@@ -104,7 +102,9 @@ def convert(
     stress = None if stress is None else arguments.switch("stress", stress)
     terms = Terms(
         kept,
-        _tolerance(rtol),
+        rtol
+        if rtol is None
+        else arguments.number("rtol", rtol, low=0, expected="a number of at least 0"),
         arguments.number(
             "budget", budget, low=0, above=True, expected="a positive number of seconds"
         ),
@@ -122,22 +122,10 @@ def convert(
     return made
 
 
-def judge(
-    flat: FlatGraph,
-    result: RewriteResult,
-    *,
-    rtol: float | None = None,
-    progress: Progress | None = None,
-) -> Conversion:
-    """Return a rewrite with its verdict on made-up and stress inputs, mended as by `convert`."""
-    terms = Terms(None, _tolerance(rtol), progress=progress or silent)
-    return converted(Work(flat, result.options), terms, result).made
-
-
-def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> Trial:
-    """Take the steps of a conversion; the rewrite may have been made."""
+def converted(work: Work, terms: Terms) -> Trial:
+    """Take the steps of a conversion."""
     with untold_estimates():
-        trial = _converted(work, terms, result)
+        trial = _converted(work, terms)
         if not trial.made.writable:
             trial = _with_wide_inputs(work, terms, trial)
     warn_of_estimate(trial.made.result, stacklevel=5)
@@ -154,17 +142,17 @@ def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
     terms.progress("trying float32 inputs")
     kept = () if isinstance(options.keep_io_types, bool) else options.keep_io_types
     wide = replace(work, options=replace(options, keep_io_types=(*kept, *inputs)))
-    after = _converted(wide, terms, None)
+    after = _converted(wide, terms)
     if not after.made.writable:
         return before
     return after._replace(made=replace(after.made, wide_inputs=inputs))
 
 
-def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:
+def _converted(work: Work, terms: Terms) -> Trial:
     if terms.data is not None:
         terms.progress("calibrating")
         return mend(tried(measured(work, terms.data, terms), terms), terms)
-    rewritten = rewrite_as_found(work.flat, work.options) if result is None else result
+    rewritten = rewrite_as_found(work.flat, work.options)
     rewritten = proved_rewrite(work.flat, rewritten, work.options)
     work = replace(work, refused=rewritten.refused)
     if rewritten.scaling is not None:
@@ -172,9 +160,3 @@ def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:
         work = replace(work, flat=scaling.flat, given=work.flat, scaling=scaling)
     first = judged(work, rewritten, terms)
     return fit_to_made_up(first, terms) or mend(first, terms)
-
-
-def _tolerance(rtol: float | None) -> float | None:
-    if rtol is None:
-        return None
-    return arguments.number("rtol", rtol, low=0, expected="a number of at least 0")

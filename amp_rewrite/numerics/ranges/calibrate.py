@@ -9,7 +9,7 @@ denied. Fills of masks that end in a Softmax (rewriting/paint/masks.py) do not c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Unpack
 
@@ -32,7 +32,7 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
 
-SUBNORMAL_SHARE = 0.1
+_SUBNORMAL_SHARE = 0.1
 """The share of the sum of magnitudes that may lie below the smallest normal."""
 
 Progress = Callable[[int, int | None], None]
@@ -53,7 +53,7 @@ class Calibration:
         options: The options of the rewrite that it was made for.
         model: The model as the file's comment calls it.
         sums: Name of a result -> the largest sum of magnitudes that its node formed, which bounds
-            its partial sums; of the operators that were asked for.
+            its partial sums.
     """
 
     rules: tuple[NodeRule, ...]
@@ -120,8 +120,6 @@ def calibrate(
     options: RewriteOptions | None = None,
     *,
     margin: float = MARGIN,
-    subnormal_share: float = SUBNORMAL_SHARE,
-    accumulate_low: Iterable[str] | None = None,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Calibration:
@@ -133,10 +131,6 @@ def calibrate(
             .npz files. They are read one at a time and only once; every one of them counts.
         options: How the model is to be rewritten, as for `rewrite`.
         margin: How many times larger than measured a value may become.
-        subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
-        accumulate_low: Operators whose partial sums must fit the 16-bit type as well; None for
-            reductions, and products and pools too where the target's kernels sum them in the low
-            type.
         progress: Called after each batch.
         **changes: Single options by name, as for `rewrite`.
 
@@ -154,17 +148,11 @@ def calibrate(
         >>> result = amp.rewrite("model.onnx", calibration.options)
     """
     margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
-    subnormal_share = arguments.number(
-        "subnormal_share", subnormal_share, low=0, high=1, expected="a number from 0 to 1"
-    )
     progress = arguments.function("progress", progress)
-    if accumulate_low is not None:
-        accumulate_low = arguments.texts("accumulate_low", accumulate_low)
     chosen = changed(options, **changes)
     # what an estimate alone would keep is asked about as well, where all has to be in 16 bits
     painter = Repainter.of(model, chosen, Findings(measured=chosen.only is not None))
-    sums = _sums(painter.options) if accumulate_low is None else accumulate_low
-    meter = RangeMeter.of(painter, sums)
+    meter = RangeMeter.of(painter, _sums(painter.options))
     total = count(data)
     for feeds in batches(data, painter.model):
         try:
@@ -177,7 +165,7 @@ def calibrate(
             progress(meter.batches, total)
     if not meter.batches:
         raise DataError("the data hold no batch", remedy="pass at least one")
-    limits = _Limits(painter.low, margin, subnormal_share, meter.batches)
+    limits = _Limits(painter.low, margin, meter.batches)
     return Calibration(
         rules=_deny(painter, _unfit(meter, limits)),
         ranges={value.name or "": value_range for value, value_range in meter.ranges().items()},
@@ -195,7 +183,7 @@ def calibrate(
 
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
-    """Return the reductions, and what else the target was measured, or is known, to add up low."""
+    """Return the reductions, and products and pools that the target adds up in the 16-bit type."""
     target = targets.find(options.chosen_target)
     if target.accumulates_in is not options.low:
         return ACCUMULATING
@@ -207,7 +195,6 @@ def _sums(options: RewriteOptions) -> tuple[str, ...]:
 class _Limits:
     low: DType
     margin: float
-    subnormal_share: float
     batches: int
 
     def reason(self, value_range: Range, *, absorbed: bool = False) -> str | None:
@@ -228,7 +215,7 @@ class _Limits:
         if value_range.smallest < self.low.smallest_normal:
             smallest = f"{value_range.smallest:.3g}"
             return f"a divisor or logarithm of {smallest} < {least} was measured over {batches}"
-        if value_range.subnormal_share > self.subnormal_share:
+        if value_range.subnormal_share > _SUBNORMAL_SHARE:
             return (
                 f"measured {value_range.subnormal_share:.0%} of the magnitude below {least} in one "
                 f"of {batches}, largest {value_range.largest:.3g}"

@@ -72,7 +72,7 @@ class RangeMeter:
     _worst: dict[int, float] = field(default_factory=dict[int, float])
 
     @staticmethod
-    def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
+    def of(painter: Repainter, summing: Iterable[str]) -> RangeMeter:
         """Choose values: those that paintable vertices write or read, and ends; no constants."""
         paintable = painter.paintable(painter.rewrite())
         wanted = [
@@ -87,7 +87,7 @@ class RangeMeter:
         measured = tuple(v for v in chosen if _home(v) in reachable)
         missed = tuple(v.name or "" for v in chosen if _home(v) not in reachable)
         absorbed = painter.absorbed(source)
-        ops, nodes = frozenset(accumulate_low), {painter.type_graph.nodes[v] for v in paintable}
+        ops, nodes = frozenset(summing), {painter.type_graph.nodes[v] for v in paintable}
         sums = tuple(
             i
             for i, node in enumerate(painter.nodes)
