@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +66,6 @@ def test_convert_writes_a_model_and_says_so(
     onnx.checker.check_model(folder / "out.onnx", full_check=True)
 
 
-def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert convert(capsys, folder, "--quiet") == (0, "", "")
-    assert (folder / "out.onnx").exists()
-
-
 def test_dry_run_writes_no_model_but_the_report(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -108,11 +101,6 @@ def test_a_folder_is_made_and_an_output_in_it_is_named_after_the_model(
     assert (status, err) == (0, "")
     assert f"wrote {folder / written}" in out
     onnx.checker.check_model(folder / written)
-
-
-def test_a_dry_run_makes_no_folder(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert run(capsys, "convert", folder / "plain.onnx", "--dry-run", "-o", f"{folder}/a/")[0] == 0
-    assert not (folder / "a").exists()
 
 
 @pytest.mark.parametrize(
@@ -224,17 +212,6 @@ def test_a_wrong_value_is_one_line_in_the_command_line_s_words_and_leaves_no_fil
     assert not (folder / "out.onnx").exists()
 
 
-def test_a_missing_model_is_one_line_and_status_1(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    status, _, err = convert(capsys, folder, model="absent")
-    assert status == 1
-    assert err == (
-        f"amp-rewrite: {folder / 'absent.onnx'}: the file cannot be read; "
-        "found No such file or directory\n"
-    )
-
-
 def test_the_output_may_not_be_the_input(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     path = folder / "plain.onnx"
     before = path.read_bytes()
@@ -294,16 +271,6 @@ def test_strict_is_status_3_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("model", "options"), [("plain", []), ("function", ["--inline-functions"])]
-)
-def test_strict_passes_where_everything_holds(
-    model: str, options: list[str], capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    assert convert(capsys, folder, "--strict", "--quiet", *options, model=model) == (0, "", "")
-    assert (folder / "out.onnx").exists()
-
-
-@pytest.mark.parametrize(
     "arguments", [["convert"], ["frobnicate"], ["convert", "m.onnx", "-o"], ["--nope"]]
 )
 def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,14 +317,6 @@ def test_explain_of_an_unknown_node_suggests_names(
     )
 
 
-def test_the_process_ends_with_the_status_of_the_error(folder: Path) -> None:
-    code = "import sys; from amp_rewrite.cli import main; sys.exit(main())"
-    command = [sys.executable, "-P", "-c", code, "explain", str(folder / "absent.onnx")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-
-
 def test_free_dimensions_get_lengths_for_the_bytes_of_casts(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -369,23 +328,6 @@ def test_free_dimensions_get_lengths_for_the_bytes_of_casts(
     found = json.loads(report.read_text())
     assert found["summary"]["casts_of_unknown_size"] == 0
     assert 2400 in [cast["bytes"] for cast in found["casts"]]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--dim", "N"], "--dim is not a length; found N; expected NAME=LENGTH"),
-        (["--dim", "N=-1"], "--dim is not a length"),
-        (["--dim", "N=2"], "no input has a free dimension of this name"),
-    ],
-)
-def test_lengths_that_mean_nothing_are_refused(
-    capsys: pytest.CaptureFixture[str], folder: Path, given: list[str], message: str
-) -> None:
-    status, out, err = convert(capsys, folder, *given)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert not (folder / "out.onnx").exists()
 
 
 def test_a_model_is_moved_to_a_newer_opset_first(
@@ -431,15 +373,6 @@ def test_a_model_is_moved_to_where_arm_has_kernels(
     assert onnx.load(folder / "out.onnx").opset_import[0].version == 11
 
 
-@pytest.mark.parametrize("name", ["arm", "ARM64", "aarch64"])
-def test_what_else_arm_is_called_is_a_hint(
-    capsys: pytest.CaptureFixture[str], folder: Path, name: str
-) -> None:
-    status, _, err = convert(capsys, folder, "--target", name)
-    assert status == 2
-    assert "did you mean cpu-arm64?" in err
-
-
 def test_which_processor_cpu_is_is_said(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     said = convert(capsys, folder, "--target", "cpu")[1]
     assert said.count("cpu as a target is an x86-64 processor") == 1
@@ -454,17 +387,6 @@ def test_which_processor_cpu_is_is_said(capsys: pytest.CaptureFixture[str], fold
 def batch(folder: Path) -> Path:
     np.savez(folder / "x.npz", x=np.ones((2, 4), np.float32))
     return folder / "x.npz"
-
-
-def test_explain_moves_a_model_to_a_newer_opset_first_as_convert_does(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    text = PLAIN.replace('"" : 21', '"" : 11').replace(', "custom" : 1', "")
-    onnx.save(onnx.parser.parse_model(text), folder / "old.onnx")
-    given = ("explain", folder / "old.onnx", "dot", "--precision", "bfloat16")
-    assert run(capsys, *given, "--opset", "keep")[1].startswith("dot (MatMul) stays float32")
-    status, out, _ = run(capsys, *given, "--opset", "22")
-    assert (status, out.startswith("dot (MatMul) becomes bfloat16")) == (0, True)
 
 
 OLD_CONV = """<ir_version: 8, opset_import: ["" : 17]>

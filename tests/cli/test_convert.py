@@ -166,24 +166,6 @@ def test_what_was_not_verified_in_time_is_not_written(
     assert f"wrote {folder / 'out.onnx'}, in doubt" in capsys.readouterr().out
 
 
-def test_a_verified_model_in_which_lists_leave_nothing_low_is_not_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert convert(folder, "good", "--verify", "--deny-op", "MatMul") == 3
-    out = capsys.readouterr().out
-    assert out.startswith("Passed on 1 made-up batch")
-    assert "; nothing left in float16: no mix passes" in out
-    assert not (folder / "out.onnx").exists()
-    assert convert(folder, "good", "--deny-op", "MatMul") == 0  # nobody asked for a verdict
-
-
-def test_what_is_low_already_is_written_again(folder: Path) -> None:
-    assert convert(folder, "good") == 0
-    (folder / "out.onnx").rename(folder / "once.onnx")
-    assert convert(folder, "once", "--verify") == 0
-    assert (folder / "out.onnx").exists()
-
-
 def test_verify_verifies_on_made_up_inputs_in_the_same_step(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

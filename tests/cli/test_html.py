@@ -59,21 +59,6 @@ def test_a_dry_run_writes_a_page_and_no_model(
     assert {p.name for p in folder.iterdir()} == {"model.onnx", "data.npz", "page.html"}
 
 
-@pytest.mark.parametrize("page", ["model.onnx", "low.onnx", "report.json"])
-def test_a_page_overwrites_no_model_and_no_report(
-    page: str, capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    before = (folder / "model.onnx").read_bytes()
-    given = ("--report", folder / "report.json", "--html", folder / page)
-    status, _, err = run(
-        capsys, "convert", folder / "model.onnx", "-o", folder / "low.onnx", *given
-    )
-    assert status == 2
-    assert "would overwrite a model" in err or "two outputs are one file" in err
-    assert (folder / "model.onnx").read_bytes() == before
-    assert not (folder / "low.onnx").exists()
-
-
 def test_convert_notes_precision_and_reason_in_the_nodes(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
