@@ -40,11 +40,11 @@ class OpLists:
 
     Attributes:
         precision: "float16" or "bfloat16".
-        target: The name of a target; "any" in a file that is about all of them.
+        target: The name of a target, or "any".
         entries: All entries, in file order.
         node_rules: Nodes put on a list by name.
         level: One of LEVELS.
-        files: The files that the lists came from, in the order of application.
+        files: The files of the lists, in the order of application.
     """
 
     precision: str
@@ -70,29 +70,17 @@ class OpLists:
         precision: str = FLOAT16.name,
         target: str = targets.SCHEMA,
     ) -> OpLists:
-        """Return lists of unconditional entries; a name is "Op" or "domain::Op".
-
-        An operator on two of them is not an error here but in `checked`, as for every other source.
-
-        Raises:
-            OptionError: The names are not lists of strings, or the precision or target is unknown.
-        """
-        names_of = {
-            ListName.ALLOW: allow,
-            ListName.DENY: deny,
-            ListName.INFER: infer,
-            ListName.CLEAR: clear,
-        }
+        """Return lists of unconditional entries; a name is "Op" or "domain::Op"."""
         entries = (
             Entry(op, domain, name, "given by name", where=f"the given {name} list", asked="lists")
-            for name, ops in names_of.items()
+            for name, ops in zip(ListName, (allow, deny, infer, clear), strict=False)
             for domain, op in map(environment.split_name, arguments.texts(name, ops))
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether the level is UNSAFE_FORCE_ALL: every operator is painted, whatever its list."""
+        """Whether the level is UNSAFE_FORCE_ALL: every operator is converted."""
         return self.level == "UNSAFE_FORCE_ALL"
 
     @cached_property
@@ -126,18 +114,15 @@ class OpLists:
         """Return the lists as a level changes them.
 
         TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16, and of a target without
-        tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL leaves
-        the lists, and paints every operator; it is for float16 on targets with tensor cores only.
-
-        Raises:
-            OptionError: The level is unknown, or impossible for this precision and target.
+        tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL converts
+        every operator; it is for float16 on targets with tensor cores only.
         """
         name = _level(level)
         tensor_cores = self.precision == FLOAT16.name and targets.find(self.target).tensor_cores
         if name == "UNSAFE_FORCE_ALL" and not tensor_cores:
+            names = " or ".join(targets.with_tensor_cores())
             raise OptionError(
-                "level UNSAFE_FORCE_ALL exists for float16 on target "
-                f"{' or '.join(targets.with_tensor_cores())} only",
+                f"level UNSAFE_FORCE_ALL exists for float16 on target {names} only",
                 found=f"{self.precision} on target {self.target}",
                 remedy="choose another level",
             )
@@ -226,10 +211,10 @@ def conflict_error(one: Entry, other: Entry) -> ListError:
     remedy = "give the operator one list; a list file takes it from another with its `remove` key"
     if ListName.UNLISTED not in (one.list, other.list):
         remedy = (
-            f"to move it, ADD it on one list and REMOVE it on the other: "
-            f"AMP_REWRITE_{other.list.upper()}LIST_ADD={one.qualified} with "
+            "to move it, set "
+            f"AMP_REWRITE_{other.list.upper()}LIST_ADD={one.qualified} and "
             f"AMP_REWRITE_{one.list.upper()}LIST_REMOVE={one.qualified}, "
-            f"or the `remove` key of a list file"
+            "or use the `remove` key of a list file"
         )
     return ListError(
         f"conflicting entries: {one.qualified} is on the {one.list} list ({one.where}) "

@@ -100,7 +100,7 @@ def test_an_operator_on_two_lists_is_an_error_that_says_how_to_move_it() -> None
     message = (
         r"conflicting entries: MatMul is on the allow list \(lists/float16_cuda\.yaml:\d+\) and on "
         r"the deny list \(environment AMP_REWRITE_DENYLIST_ADD\).*"
-        r"AMP_REWRITE_DENYLIST_ADD=MatMul with AMP_REWRITE_ALLOWLIST_REMOVE=MatMul"
+        r"AMP_REWRITE_DENYLIST_ADD=MatMul and AMP_REWRITE_ALLOWLIST_REMOVE=MatMul"
     )
     with pytest.raises(ListError, match=message):
         load_lists(environ={"AMP_REWRITE_DENYLIST_ADD": "MatMul"})

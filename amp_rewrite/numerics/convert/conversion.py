@@ -42,12 +42,11 @@ class Conversion:
 
     Attributes:
         result: The rewrite, under the rules that were found.
-        verification: How far it is from the original.
-        calibration: What the data's ranges forbid; None without data.
-        kept: What else the error budget keeps float32; None if the model holds without, or if
-            nothing could be measured: without data, unless the rounded weights are to blame.
+        verification: The comparison with the original.
+        calibration: The values that do not fit on the data; None without data.
+        kept: The nodes that the error budget keeps float32; None if it was not needed or measured.
         shapes: The shapes of the first verified batch, by the names of values.
-        vain: Whether it is in doubt and what would mend it leaves nothing low.
+        vain: Whether it is in doubt, and a mix that passes has nothing in 16 bits.
         raised: The model at a newer opset, if it was upgraded.
         given: The model as it was read, if it was upgraded.
         wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
@@ -82,12 +81,12 @@ class Conversion:
 
     @property
     def ok(self) -> bool:
-        """Whether the rewritten model holds."""
+        """Whether the rewritten model passes."""
         return self.verification.ok
 
     @property
     def is_low(self) -> bool:
-        """Whether anything of it computes in the low type."""
+        """Whether anything of it computes in 16 bits."""
         return self.result.plan.computes_low
 
     @property
@@ -104,7 +103,7 @@ class Conversion:
 
     @property
     def writable(self) -> bool:
-        """Whether `save` writes it unasked: it holds, and something of it is low."""
+        """Whether `save` writes it unasked: it passes, and something is in 16 bits."""
         return self.ok and self.nothing_left is None
 
     @property
@@ -116,14 +115,7 @@ class Conversion:
         return replace(self.verification.verdict, notes=(*notes, *self._steps()))
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
-        """Return the report of the rewrite, with the verdict under a key of its own.
-
-        Args:
-            report: That report, if it was asked for in another form.
-
-        Raises:
-            OptionError: It is not one.
-        """
+        """Return the report of the rewrite, or a form of it, with the verdict as another key."""
         if not isinstance(report, Report | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 "not a report of a rewrite", found=f"an object of type {type(report).__name__}"
@@ -149,12 +141,11 @@ class Conversion:
 
         Args:
             path: The model file; external data go to a file next to it.
-            write_failed: Write it even if it does not hold, or is in doubt.
+            write_failed: Write it even if it failed, or is in doubt.
             progress: Called every few MiB.
 
         Raises:
-            VerdictError: It does not hold, is in doubt, or has nothing low left; nothing was
-                written.
+            VerdictError: It failed, is in doubt, or has nothing in 16 bits.
             UnloadableError: ONNX Runtime does not load the file; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """

@@ -51,40 +51,35 @@ def convert(
     opset: int | str = AUTO,
     **changes: Unpack[Changes],
 ) -> Conversion:
-    """Rewrite a model so that it holds on data: calibrate, rewrite, verify, keep more if needed.
+    """Convert a model so that it passes on data: calibrate, rewrite, verify, keep more if needed.
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
-    then, or a value inside overflows, the error budget chooses what has to stay float32 as well
-    (docs/error_budget.md). Without data the model is rewritten and verified with made-up inputs,
-    which take their place only where the rounded weights are to blame or a value inside overflows
-    on them.
+    then, or a value inside overflows, the error budget chooses what else stays float32
+    (docs/error_budget.md). Without data, made-up inputs verify the model; they choose what stays
+    float32 only if the rounded weights are to blame or a value inside overflows on them.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
             they are read several times, and kept in memory if the model has to be tuned.
-        options: How to rewrite; None for the default options.
-        rtol: The largest error of an output, relative to its largest magnitude; None for what
-            `verify` asks for, a cosine of 0.999 and the same classes.
-        budget: Seconds for all of it, of which calibrating takes at most half. A model that was
-            not verified on everything by then is in doubt.
-        stress: Verify with stress inputs as well; None does so without data, and if `strict` is
-            set.
-        output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
-            taken for it.
+        options: The options of the rewrite; None for the default ones.
+        rtol: The largest error of an output, relative to its largest magnitude; None as `verify`.
+        budget: Seconds for all of it, half of them for calibrating. A model that was not verified
+            in time is in doubt.
+        stress: Verify with stress inputs as well. Default: without data, and with `strict`.
+        output: The file to write if the model passes; a file of data that ends in .onnx is it.
         progress: Called at the beginning of each step and of its parts.
-        providers: Run the rewritten model itself on these execution providers as well, as for
-            `verify`: what they compute must hold. None runs it on none.
+        providers: Run the result on these execution providers as well; their outputs must pass.
         opset: The opset of ai.onnx that the model is upgraded to first, or "keep". "auto" upgrades
-            it where a newer one lets more of it be low, and its outputs stay the same.
+            it if more of it becomes 16-bit, and its outputs stay the same.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The rewritten model and its verdict. `save` writes nothing that does not hold, that is in
-        doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
+        The rewritten model and its verdict. `save` refuses a model that failed, is in doubt, or has
+        nothing in 16 bits.
 
     Raises:
-        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
+        VerdictError: It is to be written, but failed, is in doubt, or has nothing in 16 bits.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
 

@@ -123,14 +123,14 @@ def calibrate(
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Calibration:
-    """Find the nodes of a model that the 16-bit type's range does not suffice for.
+    """Find the nodes of a model whose values do not fit the 16-bit type's range.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches (mappings from input names to arrays), or .npz or .csv files and folders of
-            .npz files. They are read one at a time and only once; every one of them counts.
-        options: How the model is to be rewritten, as for `rewrite`.
-        margin: How many times larger than measured a value may become.
+            .npz files. They are read one at a time, once.
+        options: The options of the rewrite, as for `rewrite`.
+        margin: The factor by which a value may become larger than measured.
         progress: Called after each batch.
         **changes: Single options by name, as for `rewrite`.
 

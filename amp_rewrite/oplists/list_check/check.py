@@ -35,23 +35,16 @@ def check_lists(
 ) -> CheckReport:
     """Check op lists, and models against them.
 
-    For every list, each on its own with what it extends: it parses; its keys, operators, opset
-    ranges and attributes exist; no operator is on two lists; every operator with a float32 port of
-    the installed onnx and of com.microsoft is on a list or explicitly unlisted; every allow, infer
-    and clear entry has a kernel for the low type on its target or says why not, and does not say
-    so needlessly. For every model: it can be read, and no list is without a word on an operator of
-    it that has floats or that no schema knows.
+    For every list with those that it extends: it parses; its keys, operators, opset ranges and
+    attributes exist; no operator is on two lists; every operator with a float32 port of the
+    installed onnx and of com.microsoft is on a list or unlisted; every allow, infer and clear entry
+    has a kernel for the 16-bit type on its target or, else, says why not. For every model: it can
+    be read, and its operators that have floats, or no schema, are on all lists.
 
     Args:
         files: Paths or built-in names; all built-in lists if there is none. A path that ends in
             ".onnx" is a model, so that a tool that appends file names needs no option.
         models: ONNX files; their weights are not read.
-
-    Returns:
-        The report. Nothing wrong with a list or a model raises.
-
-    Raises:
-        OptionError: `files` or `models` are not paths.
     """
     paths = arguments.paths("files", files)
     models = [*arguments.paths("models", models), *(f for f in paths if _is_model(f))]
