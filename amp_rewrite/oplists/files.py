@@ -24,9 +24,6 @@ from amp_rewrite.oplists.entries import (
 Parse = Callable[[str, str], ListFile]
 """(text, name) -> what a list file says."""
 
-MOST_BYTES = 1 << 24
-"""The most bytes that are read of a file; the longest built-in list has 30,000 bytes."""
-
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
 
@@ -107,11 +104,7 @@ class _Source:
     def text(self) -> str:
         if self.path is None:
             return targets.DATA.joinpath(f"{self.name}.yaml").read_text("utf-8")
-        with self.path.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
-        return content.decode("utf-8")
+        return self.path.read_text("utf-8")
 
 
 def _locate(item: str | Path, folder: Path | None = None) -> _Source:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from yaml.composer import ComposerError
 
 from amp_rewrite.errors import ListError
 
@@ -30,26 +29,15 @@ class Located:
         return "nothing" if self.value is None else f"{self.value!r}"
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without aliases: nested ones make a small file expand without bound."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node as the base class does, refusing an alias."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise ComposerError(None, None, "aliases are not allowed", event.start_mark)
-        return super().compose_node(parent, index)
-
-
 def load(text: str, name: str) -> Located:
     """Return the one document in a YAML text; `name` is the file as errors show it.
 
     Raises:
-        ListError: The text is not YAML, or uses aliases, non-text keys, a key twice, or a tag.
+        ListError: The text is not YAML, or uses non-text keys, a key twice, or a tag.
     """
     try:
         # Constructing the loader reads the text already: it refuses control characters.
-        loader = _Loader(text)
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         return Located({}, 1) if node is None else _convert(node, loader, name)
     except yaml.MarkedYAMLError as error:
@@ -62,7 +50,7 @@ def load(text: str, name: str) -> Located:
         raise ListError("not readable as YAML: nested too deeply", where=name) from None
 
 
-def _convert(node: yaml.Node, loader: _Loader, name: str) -> Located:
+def _convert(node: yaml.Node, loader: yaml.SafeLoader, name: str) -> Located:
     line = node.start_mark.line + 1
     where = f"{name}:{line}"
     if isinstance(node, yaml.SequenceNode):

@@ -108,7 +108,7 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
         (HEAD + "version: 1\n", r":4: the same key twice; found version"),
         (HEAD + "1: 2\n", r":4: a key is not text; found 1"),
         (HEAD + "extend: 2024-01-01\n", r":4: unexpected kind of value; found a date"),
-        (HEAD + "allow: &a []\ndeny: *a\n", r":5: not readable as YAML: aliases are not allowed"),
+        (HEAD + "allow: &a [*a]\n", r"not readable as YAML: nested too deeply"),
         (HEAD + "extend: !!python/name:os.system\n", r":4: not readable as YAML: could not determ"),
         (HEAD + 'extend: !!int ""\n', r":4: not readable as YAML: IndexError"),
         (HEAD + "extend: !!bool x\n", r":4: not readable as YAML: KeyError"),
@@ -262,9 +262,3 @@ def test_conditions_of_both_must_hold() -> None:
 def test_a_list_for_another_target_is_refused() -> None:
     with pytest.raises(ListError, match="for another target; found cpu; expected cuda or webgpu"):
         amp.load_lists("float16_cpu", target="cuda,webgpu")
-
-
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless device")
-def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(ListError, match="cannot be read; found more than"):
-        load_lists("/dev/zero", precision="float16", target="cuda")

@@ -27,9 +27,6 @@ Data = Mapping[str, Any] | Array | Iterable[Any] | str | os.PathLike[str]
 _ROWS = 8
 """Examples of a `datasets.Dataset` in a batch, if the model says nothing."""
 
-_MOST_UNPACKED, _MOST_TIMES = 1 << 28, 100
-"""Bytes of an array that may be packed as tightly as can be, and how tightly larger ones may be."""
-
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, MemoryError, OverflowError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
@@ -155,7 +152,6 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
                     expected="an .npz file",
                     remedy=f"numpy.savez('inputs.npz', INPUT=numpy.load({path!r}))",
                 )
-            _check_sizes(file.zip.infolist(), path)
             return {name: file[name] for name in file.files}
     except _UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -166,20 +162,6 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
             expected="an .npz file of plain arrays, one per input of the model",
             remedy="write one: numpy.savez('inputs.npz', INPUT=array, ...)",
         ) from error
-
-
-def _check_sizes(members: Iterable[zipfile.ZipInfo], path: str) -> None:
-    """Refuse an archive that unpacks to far more than it holds."""
-    for member in members:
-        packed, size = max(member.compress_size, 1), member.file_size
-        if size > _MOST_UNPACKED and size > _MOST_TIMES * packed:
-            raise DataError(
-                "an array unpacks to far more than the file holds",
-                where=path,
-                found=f"{member.filename}: {packed:,} bytes that become {size:,}",
-                expected=f"at most {_MOST_UNPACKED:,} bytes, or {_MOST_TIMES} times as many",
-                remedy="save it with numpy.savez if it is meant",
-            )
 
 
 def npz_bytes(batch: Mapping[str, Any]) -> bytes:

@@ -67,9 +67,8 @@ def device_of(providers: Sequence[Provider]) -> Device:
 
 def load_libraries(device: Device) -> None:
     """Let ONNX Runtime find CUDA and cuDNN where pip has put them, of PyTorch's or their own."""
-    runtime = import_runtime()
-    if device.kind == "cuda" and hasattr(runtime, "preload_dlls"):  # since 1.21
-        runtime.preload_dlls()
+    if device.kind == "cuda":
+        import_runtime().preload_dlls()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
+from amp_rewrite.runtimes.ort.runtime import import_runtime
 
 Array = np.ndarray[Any, Any]
 
@@ -53,10 +53,7 @@ def to_ort_value(tensor: Any, device: Device) -> Any:
 
 def from_dlpack(tensor: Any) -> Any:
     """Return an OrtValue that shares the memory of an object with `__dlpack__`."""
-    ort_value = import_runtime().OrtValue
-    if hasattr(ort_value, "from_dlpack"):  # since ONNX Runtime 1.26
-        return ort_value.from_dlpack(tensor)
-    return ort_value(import_state().OrtValue.from_dlpack(tensor.__dlpack__(), False))
+    return import_runtime().OrtValue.from_dlpack(tensor)
 
 
 def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
