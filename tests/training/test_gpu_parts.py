@@ -144,6 +144,7 @@ def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
     load_libraries(Device())
     assert calls == []
     load_libraries(Device("cuda"))
+    assert calls == ["loaded"]
 
 
 def test_the_driver_tells_name_capability_memory_and_version():
