@@ -92,8 +92,8 @@ def in_bytes(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return how many there are of something: "1 node", "2,000 nodes"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """Return a number and a noun: "1 node", "2,000 nodes", "2 batches"."""
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def percent(ratio: float) -> str:

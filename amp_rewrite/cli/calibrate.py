@@ -45,10 +45,10 @@ def calibrate(
 
 def _print(calibration: Calibration, output: Path) -> None:
     out = common.console()
-    batches = "1 batch" if calibration.batches == 1 else f"{calibration.batches} batches"
     out.print(
         f"{counted(len(calibration.nodes), 'node')} must stay float32; "
-        f"{counted(len(calibration.ranges), 'value')} measured on {batches}"
+        f"{counted(len(calibration.ranges), 'value')} measured on "
+        f"{counted(calibration.batches, 'batch')}"
     )
     for rule in calibration.rules[:_SHOWN]:
         variable = "" if rule.variable is None else f"/{rule.variable}"

@@ -211,7 +211,7 @@ def announce_time(
         return
     from amp_rewrite.base.printable import counted, in_bytes
 
-    on = f" on {counted(batches, 'batch').replace('batchs', 'batches')}" if batches else ""
+    on = f" on {counted(batches, 'batch')}" if batches else ""
     limit = f"; at most {budget} (--budget)" if budget and runs else ""
     error_console().print(f"More than ten seconds for {in_bytes(size)} of model{on}{limit}")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.base.printable import aligned
+from amp_rewrite.base.printable import aligned, counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
@@ -82,8 +82,7 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
         for name, array in made_up.batches[0].items()
     )
     out.print_all(aligned(("input", "read as", "type", "shape", "values"), rows))
-    batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
-    out.print(f"wrote {batches} to {output}")
+    out.print(f"wrote {counted(len(made_up.batches), 'batch')} to {output}")
     name = next(iter(made_up.batches[0]), None)
     if name is not None:
         out.print("These inputs are made up. Replace them by real ones where you can:")

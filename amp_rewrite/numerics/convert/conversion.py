@@ -168,16 +168,14 @@ class Conversion:
             total = self.calibration.total or batches
             part = "" if batches == total else f" on {batches} of {total} batches"
             if part or self.calibration.nodes:
-                kept = _nodes(len(self.calibration.nodes))
+                kept = counted(len(self.calibration.nodes), "node")
                 steps.append(f"calibration{part} keeps {kept} float32")
         if self.kept is not None:
-            steps.append(f"the error budget keeps {_nodes(len(self.kept.rules), 'more ')} float32")
+            steps.append(
+                f"the error budget keeps {counted(len(self.kept.rules), 'more node')} float32"
+            )
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
         if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
-
-
-def _nodes(count: int, more: str = "") -> str:
-    return f"{count:,} {more}{'node' if count == 1 else 'nodes'}"

@@ -15,7 +15,7 @@ from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import html_table, one_line
+from amp_rewrite.base.printable import counted, html_table, one_line
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
@@ -95,7 +95,7 @@ class Calibration:
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
         comments = [
-            f"Made by `amp-rewrite calibrate` for {self.model}, from {_batches(self.batches)}.",
+            f"Made by `amp-rewrite calibrate` for {self.model}, from {counted(self.batches, 'batch')}.",
             f"These nodes do not fit {self.options.precision} on the data measured.",
         ]
         if self.ends:
@@ -208,10 +208,10 @@ class _Limits:
             return None
         limit = f"{self.low.max:.6g}" if self.low.max < 1e6 else f"{self.low.max:.4g}"
         relation = ">" if largest >= self.low.overflow else f"x {self.margin:g} >"
-        return f"{what} {largest:.4g} {relation} {limit} over {_batches(self.batches)}"
+        return f"{what} {largest:.4g} {relation} {limit} over {counted(self.batches, 'batch')}"
 
     def _underflow(self, value_range: Range) -> str | None:
-        least, batches = f"{self.low.smallest_normal:.3g}", _batches(self.batches)
+        least, batches = f"{self.low.smallest_normal:.3g}", counted(self.batches, "batch")
         if value_range.smallest < self.low.smallest_normal:
             smallest = f"{value_range.smallest:.3g}"
             return f"a divisor or logarithm of {smallest} < {least} was measured over {batches}"
@@ -274,7 +274,3 @@ def _deny(painter: Repainter, unfit: Mapping[int, str]) -> tuple[NodeRule, ...]:
         if not new:
             return rules
         denied |= new
-
-
-def _batches(number: int) -> str:
-    return "1 batch" if number == 1 else f"{number} batches"
