@@ -94,8 +94,9 @@ class Calibration:
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
+        data = counted(self.batches, "batch")
         comments = [
-            f"Made by `amp-rewrite calibrate` for {self.model}, from {counted(self.batches, 'batch')}.",
+            f"Made by `amp-rewrite calibrate` for {self.model}, from {data}.",
             f"These nodes do not fit {self.options.precision} on the data measured.",
         ]
         if self.ends:
