@@ -91,11 +91,6 @@ def shown(script: str, **settings: str) -> Ended:
 
 
 @unix
-def test_short_work_draws_nothing() -> None:
-    assert shown("with amp.progress_bar('w') as p: p(1, 2)") == (0, "", "")
-
-
-@unix
 def test_a_terminal_that_cannot_draw_a_line_again_gets_nothing() -> None:
     script = "progress.PATIENCE = 0\nwith amp.progress_bar('w'): time.sleep(0.3)"
     assert shown(script, TERM="dumb")[::2] == (0, "")

@@ -99,20 +99,6 @@ def test_what_cannot_be_done_is_an_error_in_one_line(folder, arguments, message)
     assert sorted(folder.iterdir()) == before
 
 
-def test_the_metrics_of_an_earlier_run_outlive_one_that_fails(folder):
-    command("--metrics", "m.csv", "--eval", "held.npz")
-    before = (folder / "m.csv").read_text()
-    rows = rows_of(folder / "m.csv")
-    assert [row["step"] for row in rows] == ["1", "2", "2"]
-    assert rows[-1]["eval_loss"]
-    np.savez("one.npz", x=batch(0, 8)["x"])
-    with pytest.raises(AmpError, match="not fed"):
-        command("--metrics", "m.csv", "--eval", "one.npz")
-    assert (folder / "m.csv").read_text() == before
-    command("--metrics", "m.csv", "--batch", "40")
-    assert len(rows_of(folder / "m.csv")) == 1
-
-
 def test_accuracy_is_evaluated_where_the_loss_compares_classes(folder):
     model = onnx.parser.parse_model(CLASSIFIER)
     step = build_step(

@@ -49,12 +49,6 @@ def test_built_in_lists_classify(precision: str, target: str, op: str, expected:
     assert (lists.precision, lists.target) == (precision, target)
 
 
-def test_an_operator_that_no_list_knows_has_no_entry() -> None:
-    lists = load_lists(environ={})
-    assert lists.classify("my.domain", "Foo", 1, {}) is None
-    assert not lists.knows("my.domain", "Foo")
-
-
 def test_a_condition_takes_the_schema_default_of_a_missing_attribute() -> None:
     lists = load_lists(environ={})
     assert listed(lists, "Resize", 18) == "clear"
@@ -144,12 +138,6 @@ def test_treat_infer_as_deny_moves_infer_with_its_overrides() -> None:
     lists = load_lists(environ=environ)
     found = [listed(lists, op) for op in ("Add", "Sin", "Exp", "MatMul", "Relu")]
     assert found == ["deny", "deny", "deny", "allow", "clear"]
-
-
-def test_a_level_that_was_passed_wins_over_the_environment() -> None:
-    environ = {"AMP_REWRITE_LEVEL": "TENSOR_CORES_ONLY"}
-    assert load_lists(level="UNSAFE_FORCE_ALL", environ=environ).level == "UNSAFE_FORCE_ALL"
-    assert load_lists(level=None, environ=environ).level == "TENSOR_CORES_ONLY"
 
 
 def test_impossible_options_are_errors() -> None:

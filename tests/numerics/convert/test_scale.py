@@ -13,7 +13,6 @@ from onnx import helper, numpy_helper
 from residual_models import (
     ACTIVATIONS,
     NORMS,
-    lowest_opset,
     residual_decoder,
     residual_feeds,
 )
@@ -100,24 +99,6 @@ def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
     norm: str, activation: str, layers: int, dtype: Any, target: Any
 ):
     model = residual_decoder(layers, norm=norm, activation=activation, peak=4e5, dtype=dtype)
-    check_stream(model, norm, dtype, target)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("opset", [17, 21, 23])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("norm", NORMS)
-def test_streams_of_other_opsets_and_activations_are_float16_too(
-    norm: str, activation: str, opset: int, dtype: Any
-):
-    if opset < lowest_opset(norm, activation):
-        pytest.skip("the opset has not all of its operators")
-    place = NORMS.index(norm) + ACTIVATIONS.index(activation) + opset // 2
-    target, peak = ("cuda", "webgpu")[place % 2], (1e5, 4e5)[place // 2 % 2]
-    model = residual_decoder(
-        16, norm=norm, activation=activation, peak=peak, dtype=dtype, opset=opset
-    )
     check_stream(model, norm, dtype, target)
 
 
