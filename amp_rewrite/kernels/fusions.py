@@ -104,5 +104,5 @@ def load(name: str | None) -> Mapping[str, Fusion]:
 def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
     """Return the table in a decoded JSON file."""
     check_format(data, "fusions", FORMAT_VERSION)
-    rows = ({**row, "low": frozenset(row["low"])} for row in data["fusions"])
+    rows: Any = ({**row, "low": frozenset(row["low"])} for row in data["fusions"])
     return {row["pattern"]: Fusion(**row) for row in rows}

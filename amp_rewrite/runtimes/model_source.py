@@ -100,7 +100,7 @@ def model_message(model: ir.Model, owner: object) -> Message:
     """
     if not _is_large(model):
         return Message(to_proto(model).SerializeToString())
-    copy = with_shapes_inside(model)
+    copy = _with_shapes_inside(model)
     values = [v for g in (copy.graph, *copy.graph.subgraphs()) for v in g.initializers.values()]
     tensors = [(v, v.const_value) for v in values if v.const_value is not None]
     large = [(v, t) for v, t in tensors if source_file(t) is not None or t.nbytes > _SMALL]
@@ -160,7 +160,7 @@ def model_source(model: ir.Model, owner: object) -> bytes | str:
     """Return a model as bytes, or as the path of a file that ends when its `owner` does."""
     if not _is_large(model):
         return to_proto(model).SerializeToString()
-    return _saved(with_shapes_inside(model), owner)
+    return _saved(_with_shapes_inside(model), owner)
 
 
 def _saved(model: ir.Model, owner: object) -> str:
@@ -172,7 +172,7 @@ def _saved(model: ir.Model, owner: object) -> str:
     return path
 
 
-def with_shapes_inside(model: ir.Model) -> ir.Model:
+def _with_shapes_inside(model: ir.Model) -> ir.Model:
     """Return a model whose small weights are not in files: engines read shapes while they load."""
     copy = clone(model)
     for graph in (copy.graph, *copy.graph.subgraphs()):

@@ -1,4 +1,4 @@
-"""What data reach, and the model scaled for it, with the proof that it computes the same."""
+"""Ranges on data, and the model scaled by them, with the proof that it computes the same."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _next_chain(chain: _Chain, start: ir.Value) -> _Chain | None:
             factor, term = chain.factor * step[0], chain.term * step[0] + step[1]
     except ValueError:
         return None
-    normalises = chain.normalises or operator(node) in ("BatchNormalization", "Sub")
+    normalises = chain.normalises or operator(node) in _NORMALISING
     return _Chain(node.outputs[0], factor, term, normalises)
 
 
@@ -136,6 +136,8 @@ _ARITHMETIC: Mapping[str, Any] = {
     "Mul": lambda c: (c, _ZERO),
     "Div": lambda c: (1 / c, _ZERO),
 }
+# operators: those that begin a normalisation, and nothing else
+_NORMALISING = frozenset({"BatchNormalization", "Sub"})
 # operators: those that hand the numbers on in their places
 _PASSES = frozenset({"Cast", "Identity"})
 # operators: those that only look at the shape

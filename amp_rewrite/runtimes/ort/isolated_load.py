@@ -23,9 +23,8 @@ from amp_rewrite.base.processor import fault_of
 from amp_rewrite.errors import UnloadableError
 from amp_rewrite.graph.io.load import Source, unwrapped
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
-from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.tensors import all_tensors
-from amp_rewrite.runtimes.model_source import with_shapes_inside
+from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target, find
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
@@ -130,14 +129,16 @@ def isolated_load(model: Source, seconds: float = SECONDS) -> LoadResult:
     if isinstance(source, str | os.PathLike):
         path: str | bytes = os.fspath(source)
         return _load_file(os.path.abspath(os.fsdecode(path)), seconds)
-    with tempfile.TemporaryDirectory(prefix="amp_rewrite-") as folder:
-        written = Path(folder, "model.onnx")
+    with (folder := tempfile.TemporaryDirectory(prefix="amp_rewrite-")) as name:
         if isinstance(source, ir.Model):
-            save(with_shapes_inside(source), written)
+            source = model_source(source, folder)
+        path = os.path.join(name, "model.onnx")
+        if isinstance(source, str):
+            path = source  # of a large model
         else:
             content = source if isinstance(source, bytes) else source.SerializeToString()
-            written.write_bytes(content)
-        return _load_file(str(written), seconds)
+            Path(path).write_bytes(content)
+        return _load_file(path, seconds)
 
 
 def load_of_source(model: Source) -> LoadResult | None:
