@@ -16,7 +16,6 @@ from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingEr
 from amp_rewrite.graph.io.checker import checker_error
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
-from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
@@ -57,9 +56,7 @@ class RaisedModel:
         return one_line(self, f"opset {self.opset}, before {self.before}{doubt}")
 
 
-def raise_opset(
-    source: Source, opset: int, *, inline_functions: bool = False, seed: int = 0
-) -> RaisedModel:
+def raise_opset(source: Source, opset: int) -> RaisedModel:
     """Move a model to a newer opset of ai.onnx with onnx's version converter, and check the result.
 
     onnx's checker has to accept it, and on made-up inputs it has to give the same outputs; where
@@ -68,8 +65,6 @@ def raise_opset(
     Args:
         source: A path, an onnx_ir model or a ModelProto; never modified.
         opset: The opset.
-        inline_functions: Inline model-local functions first, which the converter does not take.
-        seed: Of the made-up inputs.
 
     Raises:
         OptionError: The converter cannot do it, or an argument is impossible.
@@ -82,10 +77,7 @@ def raise_opset(
         >>> amp.save(raised.model, "raised.onnx")
     """
     opset = arguments.integer("opset", opset)
-    seed = arguments.integer("seed", seed)
     original = load(source)
-    if arguments.switch("inline_functions", inline_functions):
-        inline(original)
     before = original.graph.opset_imports.get("", opset)
     if before == opset:
         return RaisedModel(original, before, opset)
@@ -95,7 +87,7 @@ def raise_opset(
     error = checker_error(raised)
     if error is not None and checker_error(original) is None:
         raise GraphError(f"onnx's version converter made a wrong model for opset {opset}: {error}")
-    return RaisedModel(raised, before, opset, _compare(original, raised, seed), mended=mended)
+    return RaisedModel(raised, before, opset, _compare(original, raised), mended=mended)
 
 
 def with_gain(
@@ -109,7 +101,7 @@ def with_gain(
     return replace(report, opset_raised=record)
 
 
-def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
+def _compare(original: ir.Model, raised: ir.Model) -> str | None:
     """Compare outputs on made-up inputs; return why that is not possible, or None.
 
     Raises:
@@ -119,7 +111,7 @@ def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
         return "the model draws random numbers"
     try:
         first = Evaluator(original)
-        _, feeds = PlausibleInputs.of(original, seed).runnable(first.run)
+        _, feeds = PlausibleInputs.of(original).runnable(first.run)
         expected = first.run(feeds)
     except (DataError, RunError, RuntimeMissingError) as error:
         return str(error)

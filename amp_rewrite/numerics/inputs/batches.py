@@ -125,15 +125,6 @@ def check_data(path: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
-_OTHER_FILES = {
-    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
-    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
-    **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
-    ".onnx": "a model",
-}
-"""End of a file's name -> what it is, where it is no .npz file."""
-
-
 def read_batch(path: str | os.PathLike[str]) -> Feeds:
     """Return the arrays of an .npz file by input name.
 
@@ -158,7 +149,7 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
         raise DataError(
             "the data cannot be read",
             where=path,
-            found=_OTHER_FILES.get(os.path.splitext(path)[1].lower(), reason),
+            found=reason,
             expected="an .npz file of plain arrays, one per input of the model",
             remedy="write one: numpy.savez('inputs.npz', INPUT=array, ...)",
         ) from error

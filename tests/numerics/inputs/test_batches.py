@@ -44,22 +44,6 @@ def test_an_array_without_a_name_is_that_of_the_only_input(tmp_path: Path) -> No
         amp.verify(two, two, tmp_path / "plain.npz")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("data.parquet", "found a table"),
-        ("data.pkl", "found a pickle"),
-        ("m.onnx", "found a model"),
-    ],
-)
-def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
-    path = tmp_path / name
-    path.write_text("x\n1\n")
-    model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
-    with pytest.raises(DataError, match=rf"{said}.*write one: numpy.savez\('inputs.npz'"):
-        amp.verify(model, model, path)
-
-
 def test_bfloat16_that_numpy_saved_as_bytes_is_read_as_bfloat16(tmp_path: Path) -> None:
     path, bfloat16 = tmp_path / "in.npz", ml_dtypes.bfloat16
     given = np.array([[1.0, -0.5, 3.0]], bfloat16)
