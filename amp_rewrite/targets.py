@@ -378,22 +378,13 @@ def provider_named(name: str) -> str:
     return next((provider for provider in named if provider is not None), name)
 
 
-def which_cpu(name: str | None, *, runs_on_arm: bool = False) -> str | None:
-    """Return which processors a target or provider called "cpu" means; None for any other name.
-
-    `runs_on_arm` tells that it is a provider, which runs models on this machine, an Arm one.
-    """
+def which_cpu(name: str | None) -> str | None:
+    """Return what a target called "cpu", or its provider, stands for; None for any other name."""
     if name is None or name.strip().lower() not in ("cpu", CPU.lower()):
         return None
-    if runs_on_arm:
-        return (
-            f"{name} runs on this machine's Arm processor, which has float16 of its own: its "
-            f"target is {ARM64}; target cpu is an x86-64 processor, which computes float16 in "
-            "float32"
-        )
     return (
-        f"{name} means an x86-64 processor, which computes float16 in float32; {ARM64} is the one "
-        "for Arm, which has float16 of its own"
+        f"{name} as a target is an x86-64 processor, which computes float16 in float32; {ARM64} is "
+        "the target for Arm processors with float16 arithmetic"
     )
 
 

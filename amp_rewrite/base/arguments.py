@@ -15,9 +15,6 @@ from amp_rewrite.errors import AmpError, DataError, OptionError
 Raised = Callable[..., AmpError]
 """Makes the error about an argument: a class, or one with some of its facts."""
 
-_MOST_THREADS = 2**31 - 1
-"""The largest value of ONNX Runtime's option."""
-
 
 def number(
     name: str,
@@ -29,19 +26,9 @@ def number(
     expected: str,
     error: Raised = OptionError,
 ) -> float:
-    """Return an argument as a float.
+    """Return an argument as a float from `low` (which `above` excludes) to `high`; no NaN.
 
-    Args:
-        name: What it is called.
-        value: What was given.
-        low: The smallest value allowed.
-        high: The largest.
-        above: Whether `low` itself is excluded.
-        expected: What is allowed, in words.
-        error: What to raise; so for the other functions.
-
-    Raises:
-        AmpError: `error`: it is not a real number, is NaN, or lies outside.
+    `expected` is the same in words; `error` is raised otherwise, as by the other functions.
     """
     real = _real(value)
     if real is None or not (real > low if above else real >= low) or real > high:
@@ -57,11 +44,7 @@ def integer(
     high: int = 2**63 - 1,
     error: Raised = OptionError,
 ) -> int:
-    """Return an argument as an int.
-
-    Raises:
-        AmpError: `error`: it is not an integer, or lies outside of `low` to `high`.
-    """
+    """Return an argument as an int from `low` to `high`."""
     whole = whole_number(value)
     if whole is None:
         raise error(f"{name} must be an integer", found=_argument_text(value))
@@ -79,31 +62,19 @@ def whole_number(value: object) -> int | None:
 
 
 def threads(value: object) -> int:
-    """Return a number of threads as an int; 0 leaves the choice to others.
-
-    Raises:
-        OptionError: It is not an integer, negative, or more than ONNX Runtime's option holds.
-    """
-    return integer("number of threads", value, high=_MOST_THREADS)
+    """Return a number of threads as an int; 0 leaves the choice to others."""
+    return integer("number of threads", value, high=2**31 - 1)  # the largest for ONNX Runtime
 
 
 def switch(name: str, value: object, *, error: Raised = OptionError) -> bool:
-    """Return an argument that is True or False.
-
-    Raises:
-        AmpError: `error`: it is neither, nor 0 or 1.
-    """
+    """Return an argument that is True or False, or 1 or 0."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise error(f"{name} must be True or False", found=_argument_text(value))
 
 
 def text(name: str, value: object, *, what: str) -> str:
-    """Return an argument that is a string.
-
-    Raises:
-        OptionError: It is not one.
-    """
+    """Return an argument that is a string."""
     if not isinstance(value, str):
         raise OptionError(
             f"{name} must be {what}", found=_argument_text(value), expected="a string"
@@ -112,11 +83,7 @@ def text(name: str, value: object, *, what: str) -> str:
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Return an argument that holds strings, as a tuple; a bare string is a user's slip.
-
-    Raises:
-        OptionError: It is a string, or does not hold strings alone.
-    """
+    """Return an argument that holds strings, as a tuple; a bare string is a user's slip."""
     if isinstance(value, str):
         raise OptionError(
             f"{name} must be a list", found=repr(value), remedy=f"pass {name}=[{value!r}]"
@@ -128,11 +95,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def paths(name: str, value: object) -> list[str | Path]:
-    """Return an argument that is a path or holds paths, as a list; an empty one for None.
-
-    Raises:
-        OptionError: It is neither.
-    """
+    """Return an argument that is a path or holds paths, as a list; an empty one for None."""
     if value is None or isinstance(value, str | Path):
         return [] if value is None else [value]
     items = list(cast("Iterable[object]", value)) if isinstance(value, Sequence) else None
@@ -146,11 +109,7 @@ def paths(name: str, value: object) -> list[str | Path]:
 
 
 def one_of(name: str, value: object, known: Collection[str], *, error: Raised = OptionError) -> str:
-    """Return an argument that is one of a few words.
-
-    Raises:
-        AmpError: `error`: it is none of them.
-    """
+    """Return an argument that is one of a few words."""
     if not isinstance(value, str) or value not in known:
         raise error(
             f"unknown {name}", found=_argument_text(value), expected=" or ".join(map(repr, known))
@@ -159,33 +118,21 @@ def one_of(name: str, value: object, known: Collection[str], *, error: Raised = 
 
 
 def function(name: str, value: object) -> Callable[..., Any] | None:
-    """Return an argument that is a function, or None.
-
-    Raises:
-        OptionError: It cannot be called.
-    """
+    """Return an argument that is a function, or None."""
     if value is not None and not callable(value):
         raise OptionError(f"{name} must be a function", found=_argument_text(value))
     return value
 
 
 def mapping(name: str, value: object, *, what: str) -> Mapping[Any, Any]:
-    """Return an argument that is a mapping.
-
-    Raises:
-        OptionError: It is not one.
-    """
+    """Return an argument that is a mapping."""
     if not isinstance(value, Mapping):
         raise OptionError(f"{name} must be a mapping", found=_argument_text(value), expected=what)
     return cast("Mapping[Any, Any]", value)
 
 
 def array(name: str, value: object) -> np.ndarray[Any, Any]:
-    """Return numbers as an array.
-
-    Raises:
-        DataError: They do not make one.
-    """
+    """Return numbers as an array, or raise DataError."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:  # lists of different lengths

@@ -18,13 +18,7 @@ _ABSENT = object()
 
 
 class Misfit(NamedTuple):
-    """A field that is not what it should be.
-
-    Attributes:
-        key: Where it is, from the outermost object on; empty for that object itself.
-        found: What it holds, in words.
-        expected: What it should hold, in words.
-    """
+    """A field with a wrong value: its key from the outermost object on, or "", and words."""
 
     key: str
     found: str
@@ -100,13 +94,7 @@ def mapping_to(inner: Check) -> Check:
 def object_of(
     fields: Mapping[str, Check], *, optional: Collection[str] = (), more: bool = False
 ) -> Check:
-    """Return a check for objects with certain fields.
-
-    Args:
-        fields: Name -> the check of its value.
-        optional: The fields that may be missing.
-        more: Whether there may be other fields, of any kind.
-    """
+    """Return a check for objects with certain fields; `more` allows others."""
 
     def check(found: Any, key: str) -> Misfit | None:
         if not isinstance(found, dict):
@@ -117,14 +105,11 @@ def object_of(
             misfit = inner(found.get(name, _ABSENT), _join_keys(key, name))
             if misfit is not None:
                 return misfit
-        unknown = [] if more else [name for name in found if name not in fields]
-        if not unknown:
+        name = next((name for name in found if name not in fields), None)
+        if more or name is None:
             return None
-        return Misfit(
-            _join_keys(key, unknown[0]),
-            _content_text(found[unknown[0]]),
-            f"one of {', '.join(fields)}",
-        )
+        expected = f"one of {', '.join(fields)}"
+        return Misfit(_join_keys(key, name), _content_text(found[name]), expected)
 
     return check
 
@@ -145,8 +130,6 @@ def _content_text(content: Any) -> str:
         return f"a list of {len(content)}"
     if isinstance(content, dict):
         return f"an object of {len(content)}"
-    if (
-        isinstance(content, int) and content.bit_length() > _WORD
-    ):  # Python refuses to write huge ones
+    if isinstance(content, int) and content.bit_length() > _WORD:  # Python writes no huge ones
         return f"an integer of {content.bit_length()} bits"
     return f"{content!r:.{_SHOWN}}"

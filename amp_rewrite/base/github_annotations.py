@@ -6,14 +6,7 @@ from amp_rewrite.base.printable import printable
 
 
 def annotation(severity: str, title: str, message: str, file: str, line: int | None = None) -> str:
-    """Return one workflow command.
-
-    Args:
-        severity: "error", "warning" or "notice".
-        title: What stands above the message.
-        message: What is wrong.
-        file: The file that it is about.
-        line: Its line, if there is one.
+    """Return one workflow command; `severity` is "error", "warning" or "notice".
 
     Source: GitHub, "Workflow commands for GitHub Actions", "Setting an error message".
     """

@@ -29,22 +29,14 @@ _MANY = 20_000
 
 @dataclass(frozen=True)
 class NamePattern:
-    """A pattern.
-
-    Attributes:
-        text: What the user wrote.
-    """
+    """A pattern; `text` is as the user wrote it."""
 
     text: str
     _expression: re.Pattern[str] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(text: str, where: str) -> NamePattern:
-        """Read a pattern.
-
-        Raises:
-            OptionError: It is not a regular expression, though it says so.
-        """
+        """Read a pattern; OptionError if it begins with `re:` and is no regular expression."""
         if not text.startswith(EXPRESSION):
             return NamePattern(text)
         try:

@@ -92,8 +92,8 @@ def in_bytes(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return how many there are of something: "1 node", "2,000 nodes"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """Return a number and a noun: "1 node", "2,000 nodes", "2 batches"."""
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def percent(ratio: float) -> str:
@@ -105,11 +105,9 @@ def percent(ratio: float) -> str:
 
 
 def share(part: float, digits: int = 2) -> str:
-    """Return a share of 1 in percent; only 1 is 100 % and only 0 is 0 %, whatever that takes.
+    """Return a share of 1 in percent; only 1 is 100 % and only 0 is 0 %: 0.99997 is "99.997 %".
 
-    Args:
-        part: From 0 to 1.
-        digits: Behind the point, at least: 0.99997 is "99.997 %".
+    `digits` is the least number of them after the point.
     """
     text = f"{100 * part:.{digits}f}"
     while digits < _MOST_DIGITS and float(text) in (0.0, 100.0) and part not in (0.0, 1.0):

@@ -1,4 +1,4 @@
-"""How far something is that takes long, on one line of a terminal or below a notebook's cell."""
+"""The progress of long work, on one line of a terminal or below a notebook's cell."""
 
 from __future__ import annotations
 
@@ -24,19 +24,11 @@ _MIB = 1 << 20
 
 
 def silent(_: str) -> None:
-    """Take what begins, and tell nobody."""
+    """Ignore the name of a step."""
 
 
 class At(NamedTuple):
-    """How far something is.
-
-    Attributes:
-        work: What is being done.
-        note: How it goes.
-        done: How much is done.
-        total: How much there is; None if that is not known.
-        in_bytes: Whether both count bytes.
-    """
+    """The progress of some work; `total` is None if it is not known."""
 
     work: str
     note: str = ""
@@ -45,7 +37,7 @@ class At(NamedTuple):
     in_bytes: bool = False
 
     def line(self, seconds: float) -> str:
-        """Return it in words, with the time that it takes already."""
+        """Return it in words, with the time so far."""
         total = "?" if self.total is None else str(self.total)
         amount = f"{self.done}/{total}" if self.done or self.total else ""
         if self.in_bytes and self.total is not None:
@@ -55,20 +47,19 @@ class At(NamedTuple):
 
 
 def progress_bar(work: str, *, quiet: bool = False) -> AbstractContextManager[Callable[..., None]]:
-    """Show how far it is once the block takes longer than a second; the line is gone afterwards.
+    """Show the progress of a block that takes longer than a second; the line is gone afterwards.
 
         with amp.progress_bar("calibrating") as progress:
             found = amp.calibrate(model, data, progress=progress)
 
     Args:
-        work: What is being done.
+        work: The name of the work.
         quiet: Show nothing.
 
     Returns:
-        A context, which gives what functions of this package take as `progress`, and
-        `callbacks.Watch` as its function. It is called with what is being done; with how much is
-        done and how much there is, if that is known, and how it goes; or with an object of the
-        package.
+        A context, which gives the `progress` of functions of this package, and the function of
+        `callbacks.Watch`. It is called with the name of a step; with how much is done and how much
+        there is, or None, and a note; or with an object of the package.
 
     Raises:
         OptionError: `work` is not a text, or `quiet` not True or False.

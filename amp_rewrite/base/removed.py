@@ -49,6 +49,7 @@ FLAGS: Mapping[str, str] = {
     "--save-costs": "op lists and --deny-op choose the types",
     "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
     "--store-weights": "leave it out: a step reads weights in float32",
+    "--subnormal-share": "leave it out: 10 % of a value's magnitude may be subnormal",
     "--train-dropout": "leave it out: Dropout is applied after frozen weights too",
     "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
     "--variable": "--freeze names what is not trained",

@@ -9,7 +9,7 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
+from amp_rewrite.numerics.ranges.calibrate import MARGIN, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
@@ -20,14 +20,11 @@ _SHOWN = 20
 def calibrate(
     model: Path = argument("The float32 ONNX model."),
     *,
-    data: common.Data,
-    output: common.ListFile,
+    data: list[Path] = common.DATA,
+    output: Path = common.LIST_FILE,
     options: RewriteOptions,
     margin: float = option(MARGIN, "Safety factor: values may be N times larger than measured."),
-    subnormal_share: float = option(
-        SUBNORMAL_SHARE, "Largest share of a value's magnitude that may be subnormal."
-    ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
     common.check_files([model], data, output=output)
@@ -38,21 +35,20 @@ def calibrate(
             [*data],
             options,
             margin=margin,
-            subnormal_share=subnormal_share,
             progress=progress,
         )
     calibration.save(output)
     if not quiet:
-        common.say_cpu(options.target, common.console())
+        common.say_cpu(common.console(), options.target)
         _print(calibration, output)
 
 
 def _print(calibration: Calibration, output: Path) -> None:
     out = common.console()
-    batches = "1 batch" if calibration.batches == 1 else f"{calibration.batches} batches"
     out.print(
         f"{counted(len(calibration.nodes), 'node')} must stay float32; "
-        f"{counted(len(calibration.ranges), 'value')} measured on {batches}"
+        f"{counted(len(calibration.ranges), 'value')} measured on "
+        f"{counted(calibration.batches, 'batch')}"
     )
     for rule in calibration.rules[:_SHOWN]:
         variable = "" if rule.variable is None else f"/{rule.variable}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from click.exceptions import Exit
@@ -13,11 +12,11 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError, SaveError
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.atomic import writing
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
@@ -32,20 +31,20 @@ def check(
         f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
         "stress inputs.",
     ),
-    original: common.Original = None,
+    original: Path | None = common.ORIGINAL,
     run: bool = option(True, "Run the model; --no-run applies rules only."),
     stress: bool | None = option(
         None, "Also run stress inputs. Default: without --data.", group=CHECKING
     ),
-    provider: common.RunOn = None,
-    report: common.ReportFile = None,
+    provider: str | None = common.PROVIDER,
+    report: Path | None = common.REPORT,
     format_: common.Format | None = option(
         None, "For CI: text, json, or github (annotations).", "--format"
     ),
     summary: Path | None = option(
         None, "For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Check whether a 16-bit model is numerically safe.
 
@@ -65,8 +64,12 @@ def check(
             "--provider": provider,
             "--report": report,
         }
+        for flag in (flag for flag, value in of_one_model.items() if value):
+            raise OptionError(
+                f"{flag} is about one model, without --format and --summary", remedy="omit it"
+            )
         common.check_files(models, summary=summary)
-        _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
+        _check_files(models, options, format_ or common.Format.TEXT, summary, run=run)
         return
     [model] = models
     if not run and (data or stress or provider or original):
@@ -88,8 +91,7 @@ def check(
     if report is not None:
         write_text(report, safety.to_json())
     if not quiet:
-        common.say_target(options, safety.target, common.console())
-        common.say_cpu_provider(provider, common.console(), target=options.target)
+        common.say_target(options, safety.target, common.console(), provider)
         common.console().print_judged(safety.verdict, safety.lines())
         if not safety.ok and safety.computes != FLOAT32.name:
             common.console().print("next: Repair it: compute in float32 what is unsafe.")
@@ -109,42 +111,17 @@ def _repair(model: Path, data: list[Path] | None, options: RewriteOptions) -> st
 def _check_files(
     models: list[Path],
     options: RewriteOptions,
-    format_: common.Format | None,
+    format_: common.Format,
     summary: Path | None,
     *,
     run: bool,
-    of_one_model: Mapping[str, object],
 ) -> None:
-    """Print a line for each file.
-
-    Raises:
-        OptionError: Something was given that is about one model.
-        SaveError: The summary cannot be written.
-    """
-    extra = next((flag for flag, value in of_one_model.items() if value), None)
-    if extra is not None:
-        raise OptionError(
-            f"{extra} is about one model, without --format and --summary", remedy="omit it"
-        )
+    """Print a line for each file."""
     with progress_bar("checking"):
         checks = check_models(models, options, run=run)
-    common.print_findings(checks, format_ or common.Format.TEXT)
+    common.print_findings(checks, format_)
     if summary is not None:
-        _append(summary, checks.to_markdown())
+        with writing("summary", summary), summary.open("a", encoding="utf-8") as stream:
+            stream.write(checks.to_markdown())
     if not checks.ok:
         raise Exit(common.FAILED if checks.failed else common.IN_DOUBT)
-
-
-def _append(path: Path, text: str) -> None:
-    """Add a text to the end of a file.
-
-    Raises:
-        SaveError: It cannot be written.
-    """
-    try:
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise SaveError(
-            "the summary cannot be written", where=path, found=error.strerror
-        ) from error

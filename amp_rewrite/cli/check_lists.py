@@ -17,7 +17,9 @@ def check_lists(
         "Op list files, built-in names or models. Default: all built-in lists.", None
     ),
     model: list[Path] | None = option(None, "A model whose operators must be on the lists."),
-    format_: common.Formatted = common.Format.TEXT,
+    format_: common.Format = option(
+        common.Format.TEXT, "text, json, or github (annotations).", "--format"
+    ),
 ) -> None:
     """Check op lists against ONNX schemas and kernel tables, and models against op lists."""
     with progress_bar("checking"):

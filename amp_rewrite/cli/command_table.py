@@ -184,19 +184,23 @@ class Commands(click.Group):
 
 
 class _Command(click.Command):
-    """A command whose help shows its options in groups.
+    """A command whose help shows its options in groups, and which answers options of other tools.
 
-    It takes its output as a second argument, too, and answers options of other tools. That output
-    must not exist yet: of two models that a pattern of the shell names, none is replaced.
+    It takes its output as a second argument, too. That file must not exist yet, so that no model
+    that a pattern of the shell names is replaced.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the arguments; an error tells what to use instead, where that is known."""
+        """Parse the arguments; an error says what to use instead, where that is known."""
         try:
             return super().parse_args(ctx, _with_output(self, ctx, args))
         except click.NoSuchOption as error:
-            message = _tell_instead(error.option_name)
-            if message is None:
+            flag, message = error.option_name, error.message
+            if flag in removed.FLAGS:
+                message = f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
+            elif flag in _HINTS:
+                message = f"No such option: {flag}; {_HINTS[flag]}"
+            else:
                 raise
             raise click.UsageError(message, ctx) from error
         except click.UsageError as error:
@@ -225,39 +229,28 @@ class _Command(click.Command):
 
 
 def epilog(examples: tuple[str, ...]) -> str:
-    r"""Return what stands behind the options; click breaks no line of a paragraph after \b."""
+    r"""Return the examples after the options; click breaks no line of a paragraph after \b."""
     lines = "\n".join(examples).replace("\n", "\n  ")
     return f"\b\nExamples:\n  {lines}"
 
 
 def understood(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command line with the command by its name here.
-
-    Args:
-        arguments: The words behind the program's name.
+    """Return the words after the program's name, with the command by its name here.
 
     Raises:
-        OptionError: The command was removed, or a stream takes the place of a file.
+        OptionError: The command was removed, or a file is `-`.
     """
     words = list(arguments)
     at = next((k for k, word in enumerate(words) if not word.startswith("-")), None)
     if at is not None:
         words[at] = ELSEWHERE.get(words[at], words[at])
-        if words[at] in removed.COMMANDS:
-            raise OptionError(
-                f"the command {words[at]} was removed in 0.1.0", remedy=removed.COMMANDS[words[at]]
-            )
+        remedy = removed.COMMANDS.get(words[at])
+        if remedy is not None:
+            raise OptionError(f"the command {words[at]} was removed in 0.1.0", remedy=remedy)
     end = words.index("--") if "--" in words else len(words)
     if "-" in words[:end]:
         raise OptionError("- for a stream was removed in 0.1.0", remedy="name a file")
     return words
-
-
-def _tell_instead(flag: str) -> str | None:
-    """Return what to use in place of an option that there is not, if that is known."""
-    if flag in removed.FLAGS:
-        return f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
-    return f"No such option: {flag}; {_HINTS[flag]}" if flag in _HINTS else None
 
 
 def _output_of(command: click.Command) -> click.Parameter | None:

@@ -7,20 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from amp_rewrite.base.printable import plain_line
-from amp_rewrite.cli.parameters import (
-    CHECKING,
-    OUTPUT,
-    TRAINING,
-    TYPES,
-    Argument,
-    NewFolder,
-    Option,
-)
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, TYPES, NewFolder, option
 from amp_rewrite.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
@@ -28,21 +20,15 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 DONE, FAILED, WRONG_USAGE, NOT_STRICT, IN_DOUBT = 0, 1, 2, 3, 4
-"""Exit statuses: done; an AmpError or "did not hold"; wrong usage: an option that does not exist or
-has an impossible value; --strict was not met, or nothing low is left to write; the rounded weights
-alone are as far off as a model that does not hold. docs/mixed_precision.md lists them for users."""
+"""Exit statuses; docs/mixed_precision.md lists them for users. NOT_STRICT: --strict was not met, or
+nothing 16-bit is left to write. IN_DOUBT: the rounded weights alone are as far off as the model."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
 class PlainConsole(NamedTuple):
-    """Prints lines of text; names in them never control a terminal.
-
-    Attributes:
-        quiet: Whether nothing is printed.
-        stderr: Whether it prints to standard error.
-    """
+    """Prints lines of text; names in them never control a terminal."""
 
     quiet: bool = False
     stderr: bool = False
@@ -75,35 +61,21 @@ def error_console() -> PlainConsole:
     return PlainConsole(stderr=True)
 
 
-def say_target(options: RewriteOptions, taken: str, out: PlainConsole) -> None:
-    """Say which target was taken where the model named it, and that is not the default one."""
+def say_target(options: RewriteOptions, taken: str, out: PlainConsole, *others: str | None) -> None:
+    """Say which target was taken where the model named it, and what "cpu" means."""
     from amp_rewrite import targets
 
     if options.target is None and taken != targets.DEFAULT:
         out.print(f"target {taken}: the model says that it was made for it (or name --target)")
-    say_cpu(options.target, out)
+    say_cpu(out, options.target, *others)
 
 
-def say_cpu(name: str | None, out: PlainConsole) -> None:
-    """Say which processors a target means that is called "cpu"."""
+def say_cpu(out: PlainConsole, *names: str | None) -> None:
+    """Say once what a target or provider that is called "cpu" stands for."""
     from amp_rewrite import targets
 
-    note = targets.which_cpu(name)
+    note = next(filter(None, map(targets.which_cpu, names)), None)
     if note is not None:
-        out.print(note)
-
-
-def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None = None) -> None:
-    """Say which processor a provider called "cpu" means, unless the target's line says it."""
-    from amp_rewrite import targets
-
-    if targets.which_cpu(name) is None:
-        return
-    from amp_rewrite.base.processor import is_arm  # only for such a name
-
-    on_arm = is_arm()
-    note = targets.which_cpu(name, runs_on_arm=on_arm)
-    if note is not None and (on_arm or targets.which_cpu(target) is None):
         out.print(note)
 
 
@@ -111,13 +83,12 @@ def in_flags(text: str) -> str:
     """Return an error in which options have the names that they have on the command line."""
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
 
-    for option in COMMAND_LINE:
-        flag = option.flag
-        text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
-        text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)
+    for each in COMMAND_LINE:
+        text = re.sub(rf"\b{each.name}='([^']*)'", rf"{each.flag} \1", text)
+        text = re.sub(rf"\b{each.name}=(\w+)", rf"{each.flag} (\1)", text)
         # A name that is a word of English too is one where it is what the error is about.
-        place = r"(?<![-\w'.])" if "_" in option.name else "^"
-        text = re.sub(rf"{place}{option.name}\b(?!')(?! of)", flag, text)
+        place = r"(?<![-\w'.])" if "_" in each.name else "^"
+        text = re.sub(rf"{place}{each.name}\b(?!')(?! of)", each.flag, text)
     return text
 
 
@@ -125,96 +96,50 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
-
-    Raises:
-        click.BadParameter: It is not a duration, or not positive.
-    """
+    """Return the seconds of "90", "90s", "10m" or "1.5h"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
     if match is None or float(match[1]) <= 0:
         raise click.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
     return float(match[1]) * _SECONDS[match[2]]
 
 
-FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
 """The values of `--data`, in every command that reads batches."""
 
 DATA_HELP = DATA_KINDS.capitalize()
 
-Data = Annotated[list[Path], Option(help=DATA_HELP)]
-ListFile = Annotated[
-    Path, Option("--output", "-o", help="The op list to write, for convert --lists.")
-]
-Rtol = Annotated[
-    float | None,
-    Option(help="Largest allowed error relative to the output's peak. Default: as for verify."),
-]
-Budget = Annotated[
-    str | None,
-    Option(group=CHECKING, help="Time for all checks: 90s, 10m, 1h. Default: 10m."),
-]
-Verify = Annotated[
-    bool,
-    Option(
-        "--verify",
-        group=CHECKING,
-        help="Verify, and write only what passes; without --data, on made-up inputs.",
-    ),
-]
-Original = Annotated[
-    Path | None,
-    Option(
-        group=CHECKING,
-        help="The float32 original, to compare with. Default: MODEL computed in float32.",
-    ),
-]
-RunOn = Annotated[
-    str | None,
-    Option(
-        "--provider",
-        group=CHECKING,
-        help="Also test on this execution provider (or target); outputs must pass too.",
-    ),
-]
-WriteFailed = Annotated[
-    bool, Option("--write-failed", group=CHECKING, help="Write the model even if it fails.")
-]
-ReportFile = Annotated[
-    Path | None, Option("--report", group=OUTPUT, help="Write a JSON report here.")
-]
-Page = Annotated[
-    Path | None, Option("--html", group=OUTPUT, help="Write a report page for a browser.")
-]
-Quiet = Annotated[bool, Option("--quiet", "-q", group=OUTPUT, help="Print errors only.")]
-Verbose = Annotated[
-    bool, Option("--verbose", "-v", group=OUTPUT, help="Print every detail: casts and constants.")
-]
-Conditional = Annotated[
-    str,
-    Option(
-        group=TRAINING,
-        help="How a step is skipped: if (control flow), or select (a choice per state).",
-    ),
-]
-MaxSkips = Annotated[
-    int,
-    Option(
-        group=TRAINING,
-        min=0,
-        help="Stop after N skipped steps in a row at loss scale 1 (0 = never).",
-    ),
-]
+DATA = option(..., DATA_HELP)
+LIST_FILE = option(..., "The op list to write, for convert --lists.", "--output", "-o")
+RTOL = option(None, "Largest allowed error relative to the output's peak. Default: as for verify.")
+BUDGET = option(None, "Time for all checks: 90s, 10m, 1h. Default: 10m.", group=CHECKING)
+VERIFY = option(
+    False, "Verify, and write only what passes; without --data, on made-up inputs.", group=CHECKING
+)
+ORIGINAL = option(
+    None,
+    "The float32 original, to compare with. Default: MODEL computed in float32.",
+    group=CHECKING,
+)
+PROVIDER = option(
+    None,
+    "Also test on this execution provider (or target); outputs must pass too.",
+    group=CHECKING,
+)
+WRITE_FAILED = option(False, "Write the model even if it fails.", group=CHECKING)
+REPORT = option(None, "Write a JSON report here.", group=OUTPUT)
+QUIET = option(False, "Print errors only.", "--quiet", "-q", group=OUTPUT)
+OPSET = option(
+    "auto",
+    "Opset to convert to first, if float32 outputs stay the same. auto: only if bfloat16 gains; "
+    "keep: never.",
+    group=TYPES,
+)
 
 
 def refuse_unused(
     given: Mapping[str, object], without: str, remedy: str, *, is_there: object
 ) -> None:
-    """Refuse options, by their flags, that have no effect if something else is not there.
-
-    Raises:
-        OptionError: One was given.
-    """
+    """Refuse options, by their flags, that have no effect if something else is not there."""
     for flag, value in given.items():
         if value is not None and not is_there:
             raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
@@ -223,16 +148,9 @@ def refuse_unused(
 def check_files(
     models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
 ) -> None:
-    """Refuse, before the work, what cannot be read or written; missing folders are made.
+    """Refuse, before the work, files that cannot be read or written; make missing folders.
 
-    Args:
-        models: Models that are read.
-        data: Data that are read.
-        written: What is written, by its name in messages; None for what is not.
-
-    Raises:
-        AmpError: A model is a folder, data cannot be read, or what is written would replace what is
-            read, or cannot be written.
+    `written` are the outputs by their names in messages; None for one that is not written.
     """
     from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
 
@@ -281,14 +199,9 @@ def announce_time(
     runs: bool = True,
     budget: str | None = None,
 ) -> None:
-    """Say that a command takes more than ten seconds, where the sizes of its files tell so.
+    """Say that a command takes more than ten seconds, if the sizes of its files suggest that.
 
-    Args:
-        models: The models that are read.
-        data: The data that they run on, if they run.
-        quiet: Say nothing.
-        runs: Whether the models run.
-        budget: What limits the time.
+    `runs` says whether the models run on the data, `budget` is the limit of the time.
     """
     files = [file for model in models for file in (model, *model.parent.glob(f"{model.name}*data"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
@@ -298,7 +211,7 @@ def announce_time(
         return
     from amp_rewrite.base.printable import counted, in_bytes
 
-    on = f" on {counted(batches, 'batch').replace('batchs', 'batches')}" if batches else ""
+    on = f" on {counted(batches, 'batch')}" if batches else ""
     limit = f"; at most {budget} (--budget)" if budget and runs else ""
     error_console().print(f"More than ten seconds for {in_bytes(size)} of model{on}{limit}")
 
@@ -319,26 +232,11 @@ def wrote(output: Path, note: str = "") -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that something is to be written into, if it is missing.
-
-    Raises:
-        SaveError: It cannot be made.
-    """
+    """Make a folder for an output, if it is missing."""
     from amp_rewrite.graph.io.atomic import writing
 
     with writing("folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
-
-
-AUTO = "auto"
-Opset = Annotated[
-    str,
-    Option(
-        group=TYPES,
-        help="Opset to convert to first, if float32 outputs stay the same. auto: only if "
-        "bfloat16 gains; keep: never.",
-    ),
-]
 
 
 class Format(StrEnum):
@@ -349,23 +247,8 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
-Formatted = Annotated[Format, Option("--format", help="text, json, or github (annotations).")]
-
-
 def print_findings(findings: Any, format_: Format) -> None:
     """Print what a CI check found in a format: its `to_text()`, `to_json()` or `to_github()`."""
     text: str = getattr(findings, f"to_{format_}")()
     if text:
         click.echo(text)
-
-
-def loss_scale_text(config: Mapping[str, Any]) -> str:
-    """Return a loss scale in words, given its configuration as a step holds it."""
-    scale: Mapping[str, Any] = config["config"]
-    if "loss_scale_value" in scale:
-        unchecked = config.get("class_name") == "UncheckedLossScale"
-        return f"{scale['loss_scale_value']:g}, {'unchecked' if unchecked else 'fixed'}"
-    return (
-        f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
-        f"{scale['increment_period']} good steps"
-    )

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.common import PlainConsole
 from amp_rewrite.cli.folder import by_model, finish_folder, refuse_for_folder
-from amp_rewrite.cli.parameters import CHECKING, OUTPUT, option
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions, option_words
 from amp_rewrite.rewriting.report.gains import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
@@ -32,9 +32,6 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
-if TYPE_CHECKING:
-    from amp_rewrite.numerics.convert.conversion import Conversion
-
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _STEPS = 3
@@ -43,41 +40,43 @@ _STEPS = 3
 
 @with_rewrite_options
 def convert(
-    model: common.FileOrFolder,
+    model: Path = argument("ONNX model, or a folder of models."),
     output: Path | None = option(None, "The file to write.", "-o"),
     data: list[Path] | None = option(
         None,
         "Calibrate, verify and, if needed, tune on these data: "
         f"{common.DATA_KINDS} For a folder: MODEL=DATA.",
     ),
-    rtol: common.Rtol = None,
+    rtol: float | None = common.RTOL,
     *,
     options: RewriteOptions,
-    budget: common.Budget = None,
-    verify: common.Verify = False,
+    budget: str | None = common.BUDGET,
+    verify: bool = common.VERIFY,
     stress: bool | None = option(
         None,
         "Also verify on stress inputs. Default: with --strict.",
         group=CHECKING,
     ),
-    provider: common.RunOn = None,
-    write_failed: common.WriteFailed = False,
-    report: common.ReportFile = None,
-    html: common.Page = None,
+    provider: str | None = common.PROVIDER,
+    write_failed: bool = common.WRITE_FAILED,
+    report: Path | None = common.REPORT,
+    html: Path | None = option(None, "Write a report page for a browser.", group=OUTPUT),
     annotate: bool = option(
         False,
         "Add type and reason to every node of the result, for viewers such as Netron.",
         group=OUTPUT,
     ),
-    opset: common.Opset = common.AUTO,
+    opset: str = common.OPSET,
     replace: bool = option(
         False,
         "For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         group=OUTPUT,
     ),
     dry_run: bool = option(False, "Print what would change; write no model.", group=OUTPUT),
-    verbose: common.Verbose = False,
-    quiet: common.Quiet = False,
+    verbose: bool = option(
+        False, "Print every detail: casts and constants.", "--verbose", "-v", group=OUTPUT
+    ),
+    quiet: bool = common.QUIET,
 ) -> None:
     """Convert MODEL to mixed precision.
 
@@ -88,11 +87,7 @@ def convert(
     nothing was compared.
     """
     output = _output(model, output, options, dry_run=dry_run, replaces=replace)
-    of_one_model = {
-        "--provider": provider,
-        "--html": html,
-        "--budget": budget,
-    }
+    of_one_model = {"--provider": provider, "--html": html, "--budget": budget}
     of_verdict = {
         "--data": data,
         "--rtol": rtol,
@@ -100,15 +95,14 @@ def convert(
         "--stress": stress,
         "--write-failed": write_failed,
         "--annotate": annotate,
-        "--opset": opset not in (common.AUTO, KEEP),
+        "--opset": opset not in (AUTO, KEEP),
     }
     if model.is_dir():
         refuse_for_folder(model, report, of_one_model)
         if not options.makes_low:
             _refuse_beside(options, of_verdict)
-        from amp_rewrite.numerics.folder_commands import (
-            convert_folder,  # a model needs nothing of it
-        )
+        # A single model needs nothing of it.
+        from amp_rewrite.numerics.folder_commands import convert_folder
 
         common.announce_time(model.rglob("*.onnx"), runs=bool(data or verify), quiet=quiet)
         with progress_bar("rewriting", quiet=quiet) as progress:
@@ -126,7 +120,7 @@ def convert(
                 data=by_model(data or ()),
                 progress=progress,
             )
-        common.say_cpu(options.target, common.console(quiet=quiet))
+        common.say_cpu(common.console(quiet=quiet), options.target)
         finish_folder(of_folder, report, quiet=quiet, strict=options.strict)
         return
     to_write = None if dry_run else output
@@ -135,7 +129,6 @@ def convert(
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
-    lengths = options.lengths
     asked = Asked(
         data=data or (),
         verify=verify,
@@ -149,27 +142,17 @@ def convert(
     common.announce_time([model], data, runs=asked.converts, quiet=quiet, budget=budget or "10m")
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
-        is_read = html is not None or report is not None or not quiet
-        lines = done.report(lengths) if is_read else None
         written = not dry_run and done.is_written
+        outcome = _Outcome(done, options, output, written)
         if written:
-            _save(done, output, progress, annotate=annotate)
-        if html is not None and lines is not None:
+            done.save(output, progress, annotate=annotate)
+        if html is not None:
             progress("writing the page")
-            with _tell_written(output, written=written):
-                _write_page(html, done, lines, output, written=written)
-    if report is not None and lines is not None:
-        write_text(report, done.to_json(lines))
-    if lines is not None and not quiet:
-        sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
-        _print_unmet(done, lines, output)
-        _print_verdict(done, lines, output, written=written)
-        common.say_target(options, lines.target, common.console())
-        common.say_cpu_provider(provider, common.console(), target=options.target)
-        left = None if done.made is None else done.made.nothing_left
-        common.console().print_all(lines.lines(sizes, left, verbose=verbose))
-        _print_outcome(done, lines, output, written=written)
-        _print_next(lines, done, output, written=written)
+            outcome.write_page(html)
+    if report is not None:
+        write_text(report, done.to_json(outcome.report))
+    if not quiet:
+        outcome.print(provider, verbose=verbose)
     if done.missing is not None:
         raise done.missing
     if not done.holds:
@@ -177,7 +160,7 @@ def convert(
 
 
 def _status(done: FileConversion, *, strict: bool) -> int:
-    """Return the exit status of a conversion that something speaks against."""
+    """Return the exit status of a conversion that failed or is in doubt."""
     if strict or done.nothing_left:
         return common.NOT_STRICT
     return common.FAILED if done.made is None else done.made.verdict.exit_status
@@ -186,12 +169,7 @@ def _status(done: FileConversion, *, strict: bool) -> int:
 def _output(
     model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool, replaces: bool
 ) -> Path:
-    """Return where the result goes, or would go: in a folder `MODEL.fp16.onnx`.
-
-    Raises:
-        OptionError: Nothing is said of it, and it is to be written; or `--replace` was given, which
-            is about a folder of models.
-    """
+    """Return the file or folder to write: in a folder `MODEL.fp16.onnx`."""
     if output is None and not dry_run:
         remedy = "name the file or the new folder to write, or use --dry-run"
         raise OptionError("missing -o OUTPUT", remedy=remedy)
@@ -204,114 +182,111 @@ def _output(
     return model.with_name(name) if output is None else common.in_folder(output, name)
 
 
-@contextmanager
-def _tell_written(output: Path, *, written: bool) -> Generator[None]:
-    """Say that the model is there if what comes behind it fails."""
-    try:
-        yield
-    except AmpError:
-        if written:
-            common.error_console().print(common.wrote(output))
-        raise
+@dataclass(frozen=True)
+class _Outcome:
+    """A conversion as it is printed."""
 
+    done: FileConversion
+    options: RewriteOptions
+    output: Path
+    written: bool
 
-def _save(
-    done: FileConversion, output: Path, progress: Callable[..., None], *, annotate: bool
-) -> None:
-    if annotate:
-        done.result.annotate()
-    done.save(output, progress)
+    @cached_property
+    def report(self) -> Report:
+        """The report, which is made only if something shows it."""
+        return self.done.report(self.options.lengths)
 
+    def write_page(self, page: Path) -> None:
+        """Write the report page; if that fails, say that the model is there."""
+        from amp_rewrite.page.overview import evidence_of
+        from amp_rewrite.page.render import write_page
 
-def _write_page(
-    page: Path, done: FileConversion, report: Report, output: Path, *, written: bool
-) -> None:
-    """Write the page of a conversion; what makes it is loaded for it alone."""
-    from amp_rewrite.page.overview import evidence_of
-    from amp_rewrite.page.render import write_page
+        evidence = evidence_of(self.done, self.output, written=self.written)
+        try:
+            write_page(page, self.done.result, self.report, evidence)
+        except AmpError:
+            if self.written:
+                common.error_console().print(common.wrote(self.output))
+            raise
 
-    write_page(page, done.result, report, evidence_of(done, output, written=written))
+    def print(self, provider: str | None, *, verbose: bool) -> None:
+        """Print the verdict, the report, what was written and what to do next."""
+        out, done = common.console(), self.done
+        self._print_verdict(out)
+        common.say_target(self.options, self.report.target, out, provider)
+        written = self.output if self.written else None
+        sizes = sizes_of(done.model, done.result.flat, done.result.plan, written)
+        left = None if done.made is None else done.made.nothing_left
+        out.print_all(self.report.lines(sizes, left, verbose=verbose))
+        self._print_file(out)
+        self._print_next(out)
 
+    def _print_verdict(self, out: PlainConsole) -> None:
+        """Print whether the result passed, or how to find out."""
+        made, model = self.done.made, self.done.model
+        if made is not None:
+            ended = made.verification.unfinished
+            if ended is not None:
+                asked = self.done.asked
+                names = self._names._replace(written=False)
+                step = longer_search(self.report, names, asked.rtol, asked.budget)
+                out.print_all((ended, f"next: {step.why}", f"  {step.command}"))
+            out.print_judged(made.verdict, made.verdict.lines())
+        elif self._is_unchanged:
+            return  # the next line says that nothing was converted
+        elif not self.written:
+            out.print("Not verified: nothing was written.")
+        elif self.report.near_end:
+            command = measured_conversion(self.report, self._names)
+            why = self.report.near_end
+            out.print(f"Not verified, in doubt: {why}; with your inputs run `{command}`.")
+        else:
+            both = shlex.join([str(model), str(self.output)])
+            out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
 
-def _print_verdict(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
-    """Print the answer first: whether the result passed, or how to find out."""
-    out = common.console()
-    if done.made is not None:
-        out.print_judged(done.made.verdict, done.made.verdict.lines())
-    elif _as_it_came(done, report):
-        return  # the next line says that nothing was converted
-    elif not written:
-        out.print("Not verified: nothing was written.")
-    elif report.near_end:
-        command = measured_conversion(report, _names(done, output, written=written))
-        out.print(f"Not verified, in doubt: {report.near_end}; with your inputs run `{command}`.")
-    else:
-        both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
-        out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
+    def _print_file(self, out: PlainConsole) -> None:
+        """Print what the verdict is based on, and what was written."""
+        made, note = self.done.made, ""
+        if made is not None:
+            device = made.verification.device
+            out.print_all((*made.verification.notes(), *(device.lines if device else ())))
+        if not self.written:
+            fails = made is not None and not made.writable
+            insist = "; --write-failed writes it anyway" if fails else ""
+            out.print(f"nothing was written{insist}")
+            return
+        if made is None:
+            note = ", unchanged: nothing was converted" if self._is_unchanged else ""
+        elif not made.ok:
+            status = made.verdict.status
+            note = ", although it failed" if status == "failed" else f", {status}"
+        elif not made.writable:
+            note = ", with nothing in 16 bits"
+        out.print(common.wrote(self.output, note))
 
+    def _print_next(self, out: PlainConsole) -> None:
+        """Print what to try next: the most useful steps."""
+        made = self.done.made
+        steps = next_steps(self.report, self._names, None if made is None else made.verdict.decided)
+        if self.written and made is None and self._is_unchanged:
+            names = self._names
+            steps = (*inlined_conversion(self.report, names), strict_conversion(self.report, names))
+        for step in steps[:_STEPS]:
+            out.print_all((f"next: {step.why}", f"  {step.command}"))
 
-def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
-    """Print first that verifying ended early, if it did, and the command that goes on."""
-    conversion, asked = done.made, done.asked
-    ended = None if conversion is None else conversion.verification.unfinished
-    if ended is None:
-        return
-    out, names = common.console(), _names(done, output, written=False)
-    step = longer_search(report, names, asked.rtol, asked.budget)
-    for line in (ended, f"next: {step.why}", f"  {step.command}"):
-        out.print(line)
+    @property
+    def _is_unchanged(self) -> bool:
+        return not (self.done.result.changed or self.report.opset_raised is not None)
 
-
-def _print_outcome(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
-    """Print what the verdict rests on, and what was written."""
-    out, conversion = common.console(), done.made
-    fails = conversion is not None and not conversion.writable
-    if conversion is not None:
-        device = conversion.verification.device
-        out.print_all((*conversion.verification.notes(), *(device.lines if device else ())))
-    if written:
-        though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
-        out.print(common.wrote(output, though))
-    else:
-        note = "; --write-failed writes it anyway" if fails else ""
-        out.print(f"nothing was written{note}")
-
-
-def _as_it_came(done: FileConversion, report: Report) -> str:
-    """Return that a model was written unchanged, if it was."""
-    changed = done.result.changed or report.opset_raised is not None
-    return "" if changed else ", unchanged: nothing was converted"
-
-
-def _contradiction(conversion: Conversion) -> str:
-    """Return what is said of a model that was written though something speaks against it."""
-    if not conversion.ok:
-        is_wrong = conversion.verdict.status == "failed"
-        return ", although it failed" if is_wrong else f", {conversion.verdict.status}"
-    return "" if conversion.writable else ", with nothing in 16 bits"
-
-
-def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
-    """Return what the files are called in the commands that are suggested: as they were given."""
-    return Names(str(done.model), str(output), tuple(map(str, done.asked.data)), written)
-
-
-def _print_next(report: Report, done: FileConversion, output: Path, *, written: bool) -> None:
-    """Print what to try next: the most useful steps."""
-    out = common.console()
-    holds, names = None, _names(done, output, written=written)
-    if done.made is not None:
-        holds = done.made.verdict.decided
-    steps = next_steps(report, names, holds)
-    if written and done.made is None and _as_it_came(done, report):
-        steps = (*inlined_conversion(report, names), strict_conversion(report, names))
-    for step in steps[:_STEPS]:
-        out.print(f"next: {step.why}")
-        out.print(f"  {step.command}")
+    @property
+    def _names(self) -> Names:
+        """The files as they were given, for the commands that are suggested."""
+        data = tuple(map(str, self.done.asked.data))
+        return Names(str(self.done.model), str(self.output), data, self.written)
 
 
 def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> None:
-    """Refuse what says how to make a model low, or how to judge one."""
+    """Refuse options about 16-bit types and about verdicts."""
     words = [words[0] for words in option_words(options)]
     extra = [word for word in words if word not in _TAKEN]
     extra += [flag for flag, value in beside.items() if value]
@@ -331,12 +306,7 @@ def _widen_file(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Write the float32 form of a model; `beside` is what else the command line gave, by its flag.
-
-    Raises:
-        OptionError: Something was given that says how to make a model low, or how to judge one.
-        AmpError: The model is wrong, or cannot be written.
-    """
+    """Write the float32 form of a model; `beside` are other options that were given, by flag."""
     _refuse_beside(options, beside)
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 

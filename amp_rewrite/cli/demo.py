@@ -19,8 +19,7 @@ from amp_rewrite.cli.command_table import command
 from amp_rewrite.cli.parameters import option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 
 EXPLAINED = ("norm1.normalized", "attention.masked")
 """The nodes whose reasons the demo shows: one that stays float32 and one that does not."""
@@ -29,12 +28,6 @@ IMAGE = (1, 3, 32, 32)
 """Shape of the input: (N, C, H, W)."""
 
 _CHANNELS, _TOKENS, _CLASSES = 64, 64, 10
-
-_SEED = 0
-
-_OPSET = 17
-
-_IR_VERSION = 8
 
 
 @with_rewrite_options
@@ -46,15 +39,13 @@ def demo(
     options: RewriteOptions,
 ) -> None:
     """Build a small image classifier, convert it, and compare it with float32."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        _run_commands(folder, options)
-        return
-    made_folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
+    used = folder or Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
+    used.mkdir(parents=True, exist_ok=True)
     try:
-        _run_commands(made_folder, options)
-    except BaseException:  # Ctrl-C too: nobody was told of the folder
-        shutil.rmtree(made_folder, ignore_errors=True)
+        _run_commands(used, options)
+    except BaseException:  # Ctrl-C too: no line named the temporary folder
+        if folder is None:
+            shutil.rmtree(used, ignore_errors=True)
         raise
 
 
@@ -87,7 +78,7 @@ class _Builder:
     """Collects nodes and weights; every method returns the name of what it made."""
 
     def __init__(self) -> None:
-        self.rng = np.random.default_rng(_SEED)
+        self.rng = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
@@ -109,15 +100,10 @@ class _Builder:
         weight = self.random(f"{name}.weight", _CHANNELS, inputs, 3, 3)
         strides = [stride, stride]
         x = self.op("Conv", [x, weight], f"{name}.conv", pads=[1, 1, 1, 1], strides=strides)
-        uniform = self.rng.uniform
+        ends = {"scale": (0.8, 1.2), "bias": (-0.1, 0.1), "mean": (-0.1, 0.1)}
         statistics = [
-            self.weight(f"{name}.{part}", uniform(low, high, _CHANNELS))
-            for part, low, high in (
-                ("scale", 0.8, 1.2),
-                ("bias", -0.1, 0.1),
-                ("mean", -0.1, 0.1),
-                ("variance", 0.5, 1.5),
-            )
+            self.weight(f"{name}.{part}", self.rng.uniform(low, high, _CHANNELS))
+            for part, (low, high) in {**ends, "variance": (0.5, 1.5)}.items()
         ]
         x = self.op("BatchNormalization", [x, *statistics], f"{name}.norm")
         return self.op("Relu", [x], f"{name}.relu")
@@ -147,9 +133,8 @@ class _Builder:
         future = np.triu(np.ones((_TOKENS, _TOKENS)), 1) * float(np.finfo(np.float32).min)
         masked = self.op("Add", [scores, self.weight(f"{name}.mask", future)], f"{name}.masked")
         weights = self.op("Softmax", [masked], f"{name}.softmax", axis=-1)
-        return self.dense(
-            self.op("MatMul", [weights, v], f"{name}.mixed"), f"{name}.out", _CHANNELS, _CHANNELS
-        )
+        mixed = self.op("MatMul", [weights, v], f"{name}.mixed")
+        return self.dense(mixed, f"{name}.out", _CHANNELS, _CHANNELS)
 
 
 def demo_model() -> onnx.ModelProto:
@@ -175,7 +160,7 @@ def demo_model() -> onnx.ModelProto:
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, _CLASSES))],
         b.weights,
     )
-    opsets = [helper.make_opsetid("", _OPSET)]
+    opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(
-        graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="amp-rewrite demo"
+        graph, opset_imports=opsets, ir_version=8, producer_name="amp-rewrite demo"
     )

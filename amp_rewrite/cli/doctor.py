@@ -32,8 +32,8 @@ def doctor(
         group=ADVANCED,
     ),
     top: int = option(10, "Layers to print.", min=0),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Train STEP until a value is not finite; name its source, and values that underflow.
 
@@ -57,8 +57,7 @@ def doctor(
     if report is not None:
         write_text(report, json.dumps(diagnosis.to_dict(), indent=1))
     if not quiet:
-        for name in provider or ():
-            common.say_cpu_provider(name, common.console())
+        common.say_cpu(common.console(), *(provider or ()))
         _print(diagnosis, top)
     if not diagnosis.finite or diagnosis.skipped is not None:
         raise Exit(common.FAILED)

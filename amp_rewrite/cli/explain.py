@@ -26,7 +26,7 @@ def explain(
     after: str | None = option(
         None, "Print the painting as it is after a pass, such as spread-deny."
     ),
-    opset: common.Opset = common.AUTO,
+    opset: str = common.OPSET,
     options: RewriteOptions,
 ) -> None:
     """Explain why each NODE of MODEL becomes 16-bit or stays float32."""

@@ -1,4 +1,4 @@
-"""`convert` of a folder: what it refuses, prints and leaves with."""
+"""`convert` of a folder: refusals, output and exit status."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ _SHOWN = 4
 def refuse_for_folder(
     folder: Path, report: Path | None, of_one_model: Mapping[str, object]
 ) -> None:
-    """Refuse what a folder cannot have; `of_one_model` is about one model, by its flag.
-
-    Raises:
-        OptionError: Something of it was given.
-    """
+    """Refuse a report in the folder, and options about one model, by their flags."""
     for flag, value in of_one_model.items():
         if value:
             raise OptionError(
@@ -40,11 +36,7 @@ def refuse_for_folder(
 
 
 def by_model(data: Iterable[Path]) -> dict[str, list[Path]]:
-    """Return the data of models by their names, from words such as "encoder=samples/".
-
-    Raises:
-        OptionError: A word names no model.
-    """
+    """Return the data of models by their names, from words such as "encoder=samples/"."""
     named: dict[str, list[Path]] = {}
     for word in map(str, data):
         name, is_named, path = word.partition("=")
@@ -73,13 +65,7 @@ def _next(done: FolderReport) -> Iterator[str]:
 def finish_folder(
     folder_report: FolderReport, report: Path | None, *, quiet: bool, strict: bool
 ) -> None:
-    """Print what became of a folder, write the report, and leave with the worst status.
-
-    What `strict` refuses has a status of its own.
-
-    Raises:
-        Exit: Not all is well.
-    """
+    """Print the report of a folder, write it, and leave with the worst status."""
     if report is not None:
         write_text(report, folder_report.to_json())
     out = common.console(quiet=quiet)

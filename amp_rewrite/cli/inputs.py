@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.base.printable import aligned
+from amp_rewrite.base.printable import aligned, counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
@@ -33,7 +33,7 @@ def inputs(
     ),
     seed: int = option(0, "Seed of the random numbers.", min=0),
     input_range: list[str] | None = option(None, "NAME=LOW:HIGH: the range of an input's values."),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
     files = _files(output, batches)
@@ -49,11 +49,7 @@ def inputs(
 
 
 def _files(output: Path, batches: int | None) -> list[Path]:
-    """Return the files to write, one a batch.
-
-    Raises:
-        OptionError: There is room for one batch only, or something else is in the way.
-    """
+    """Return the files to write, one a batch; OptionError if that is not possible."""
     if output.suffix == _SUFFIX:
         if batches is not None and batches > 1:
             raise OptionError(
@@ -81,9 +77,12 @@ def _files(output: Path, batches: int | None) -> list[Path]:
 def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    out.print_all(table_of(made_up))
-    batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
-    out.print(f"wrote {batches} to {output}")
+    rows = (
+        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
+        for name, array in made_up.batches[0].items()
+    )
+    out.print_all(aligned(("input", "read as", "type", "shape", "values"), rows))
+    out.print(f"wrote {counted(len(made_up.batches), 'batch')} to {output}")
     name = next(iter(made_up.batches[0]), None)
     if name is not None:
         out.print("These inputs are made up. Replace them by real ones where you can:")
@@ -93,15 +92,6 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
     out.print("next: Convert with these inputs; the result is written only if it passes.")
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
-
-
-def table_of(made_up: MadeUpInputs) -> list[str]:
-    """Return what the first batch holds, an input a row."""
-    rows = (
-        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
-        for name, array in made_up.batches[0].items()
-    )
-    return aligned(("input", "read as", "type", "shape", "values"), rows)
 
 
 def _shape(array: Any) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.distance import ERROR
@@ -20,26 +19,19 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options
 def localise(
-    original: Annotated[Path, Argument(help="The float32 ONNX model.")],
-    data: Annotated[
-        list[Path] | None,
-        Option(help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs."),
-    ] = None,
-    rewritten: Annotated[
-        Path | None,
-        Argument(
-            help="The converted model; if omitted, ORIGINAL is converted with the given options."
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float,
-        Option(help="Predicted error, relative to an output's spread, that is too large."),
-    ] = ERROR,
-    top: Annotated[int, Option(help="Contributions to print.", min=0)] = 10,
+    original: Path = argument("The float32 ONNX model."),
+    data: list[Path] | None = option(None, f"{common.DATA_HELP} Default: made-up inputs."),
+    rewritten: Path | None = argument(
+        "The converted model; if omitted, ORIGINAL is converted with the given options.", None
+    ),
+    tolerance: float = option(
+        ERROR, "Predicted error, relative to an output's spread, that is too large."
+    ),
+    top: int = option(10, "Contributions to print.", min=0),
     *,
     options: RewriteOptions,
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Print what each rounding adds to the error of the outputs, the most first.
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import errno
 import gc
 import io
 import logging
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 import click
@@ -33,15 +29,6 @@ from amp_rewrite.cli.common import (
 from amp_rewrite.cli.own_process import run_apart
 from amp_rewrite.cli.parameters import command_of, option
 from amp_rewrite.errors import AmpError, OptionError, SaveError, StrictError, UnloadableError
-
-_IMPORTS = "<frozen importlib._bootstrap>"
-"""The file that frames of an import say they are of."""
-
-_AGAIN = 0.02
-"""After how many seconds it is looked again whether the import is done."""
-
-_REMEDY = "write to a file, or to a pipe that something reads"
-
 
 _REASONS = frozenset({errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EPIPE})
 
@@ -64,10 +51,7 @@ app = command_of(_options, Commands, SETTINGS, no_args_is_help=True, epilog=epil
 
 
 def _warnings_once() -> Callable[..., None]:
-    """Return what prints a warning as one line, once: a command may read a model twice.
-
-    Where in the package it arose helps no user.
-    """
+    """Return a function that prints each warning as one line, once."""
     shown = set[str]()
 
     def show(message: Warning | str, *_: Any) -> None:
@@ -82,8 +66,7 @@ def _warnings_once() -> Callable[..., None]:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and leave with its exit status.
 
-    Without `arguments` it is the command of this process; one that runs models then does so in
-    another one.
+    Without `arguments` it reads those of this process, and runs models in another process.
     """
     is_own = arguments is None
     if arguments is None:
@@ -108,22 +91,13 @@ def main(arguments: list[str] | None = None) -> Any:
         if "--debug" in arguments:
             raise
         _print_error(_one_line(error))
-        sys.exit(_status(error))
-
-
-def _status(error: Exception) -> int:
-    """Return the exit status of an error."""
-    if isinstance(error, UnloadableError):
-        return NOT_STRICT
-    return WRONG_USAGE if isinstance(error, OptionError) else FAILED
+        if isinstance(error, UnloadableError):
+            sys.exit(NOT_STRICT)
+        sys.exit(WRONG_USAGE if isinstance(error, OptionError) else FAILED)
 
 
 def _run(arguments: list[str]) -> None:
-    """Run a command; what it printed is out when it has ended.
-
-    Raises:
-        SaveError: Standard output cannot be written.
-    """
+    """Run a command and flush what it printed."""
     try:
         status = app.main(arguments, prog_name="amp-rewrite", standalone_mode=False)
     except click.ClickException as error:
@@ -156,7 +130,6 @@ def _one_line(error: Exception) -> str:
 
 def _set_up_process() -> None:
     """Set up a process that runs one command."""
-    wait_for_imports()
     # Libraries log what they then raise, or get over; Python prints it if nobody else does.
     logging.getLogger().addHandler(logging.NullHandler())
     if logging.lastResort is not None:  # which then prints what we log ourselves, as shards do
@@ -164,13 +137,10 @@ def _set_up_process() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name need not be of the locale's letters
             stream.reconfigure(errors="backslashreplace")
-    # The rest spares what takes a third of converting a small model.
-    # numpy starts a thread of OpenBLAS for each core when it is imported, which takes 0.07 CPU s on
-    # two cores; no command multiplies matrices with it.
+    # numpy starts a thread of OpenBLAS for each core when it is imported: 0.07 CPU s on two cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # What a command imports stays until the process ends: the garbage collector would look through
-    # all of it a few times on the way, and once more before leaving, which takes 0.1 CPU s. A model
-    # of 100,000 nodes stays as well: looking through its million objects takes as long.
+    # The garbage collector would look through all imported modules, and the objects of a model,
+    # which stay until the process ends: 0.1 CPU s.
     gc.set_threshold(2_000_000)
     atexit.register(gc.freeze)
 
@@ -179,40 +149,11 @@ def _say_interrupted() -> None:
     _print_error("amp-rewrite: interrupted; files that were not finished stay as they were")
 
 
-def wait_for_imports() -> None:
-    """Let SIGINT raise KeyboardInterrupt as it does, but no earlier than imports are done."""
-    signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if not _is_importing(frame):
-        signal.default_int_handler(number, frame)
-    later = threading.Timer(_AGAIN, _interrupt_again)
-    later.daemon = True
-    later.start()
-
-
-def _interrupt_again() -> None:
-    main = threading.main_thread().ident
-    if hasattr(signal, "pthread_kill") and main is not None:
-        signal.pthread_kill(main, signal.SIGINT)  # which ends what it may be waiting for, too
-    else:
-        _thread.interrupt_main()
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORTS:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def _check_standard_output(error: OSError | None = None) -> None:
-    """Write out what waits for standard output; an `error` that names no file may be of it.
+    """Flush standard output; an `error` that names no file may be about it, too.
 
     Raises:
-        SaveError: It cannot be written; what waits is given up, so that the process ends quietly.
+        SaveError: It cannot be written; what waits is dropped, so that the process ends quietly.
     """
     if sys.stdout is None or sys.stdout.closed:  # pyright: ignore[reportUnnecessaryComparison] it is None if the process began without one
         return
@@ -221,14 +162,12 @@ def _check_standard_output(error: OSError | None = None) -> None:
             raise error
         sys.stdout.flush()
     except OSError as problem:
-        _give_up()
+        # Python writes what still waits once more when it ends: it goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         raise SaveError(
-            "standard output cannot be written", found=problem.strerror or problem, remedy=_REMEDY
+            "standard output cannot be written",
+            found=problem.strerror or problem,
+            remedy="write to a file, or to a pipe that something reads",
         ) from problem
-
-
-def _give_up() -> None:
-    """Let what still waits go nowhere: Python writes it once more when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

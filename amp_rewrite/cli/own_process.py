@@ -1,8 +1,7 @@
-"""A command in a process of its own, whose end by an engine becomes one line.
+"""A command in a process of its own, so that a crash of an engine becomes one line.
 
-What runs a model may end its process, and with it the command, without a word: ONNX Runtime has
-models that it dies of, when it loads them or later. The process that the user started waits for
-another one, which does the work with the same streams, and says which model it was.
+Some models crash ONNX Runtime, when it loads them or later. The process that the user started waits
+for another one, which does the work with the same streams, and names the model.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
+from amp_rewrite.base.processor import fault_of
 from amp_rewrite.errors import RunError
 
-COMPUTING = frozenset({"calibrate", "inputs", "localise", "run", "tune", "verify"})
-"""The commands whose work is running models that users give."""
+_COMPUTING = frozenset({"calibrate", "inputs", "localise", "run", "tune", "verify"})
 
 _AT_TIMES = frozenset({"check", "convert", "repair"})
 _IF = ("--data", "--verify", "--stress")
@@ -30,11 +29,6 @@ _IN_CI = ("--format", "--summary")
 _MARK = "AMP_REWRITE_OWN_PROCESS"
 """Set in the environment of the process that does the work."""
 
-_FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGKILL")
-
-_WINDOWS_FAULT = 0xC0000000
-"""From here on the exit status of a process on Windows is a fault."""
-
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that end the process that waits, and is for the one that works."""
 
@@ -43,7 +37,7 @@ _DIES_WITH_PARENT = 1
 
 
 def run_apart(arguments: Sequence[str]) -> int | None:
-    """Run a command in another process if it computes; return its exit status, None if it is here.
+    """Run a command in another process if it runs models; return its exit status, else None.
 
     Raises:
         RunError: The process was ended by a fault.
@@ -58,7 +52,9 @@ def run_apart(arguments: Sequence[str]) -> int | None:
         status = _wait_for(arguments)
     except OSError:  # no process can be started; the work is done here
         return None
-    ending = _ending(status)
+    ending = fault_of(status)
+    if status == -getattr(signal, "SIGKILL", 0) != 0:
+        ending = "SIGKILL: the system does that when memory runs out"
     if ending is not None:
         raise RunError(
             "the process that ran the model was ended",
@@ -71,7 +67,7 @@ def run_apart(arguments: Sequence[str]) -> int | None:
 
 def _computes(command: str, arguments: Sequence[str]) -> bool:
     flags = {word.partition("=")[0] for word in arguments}
-    if command in COMPUTING or (command in _AT_TIMES and not flags.isdisjoint(_IF)):
+    if command in _COMPUTING or (command in _AT_TIMES and not flags.isdisjoint(_IF)):
         return True
     return command == "check" and (len(_models(arguments)) > 1 or not flags.isdisjoint(_IN_CI))
 
@@ -102,16 +98,6 @@ def _prepare() -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-
-
-def _ending(status: int) -> str | None:
-    """Return by which fault a process ended; None if it left by itself or was asked to."""
-    if status >= _WINDOWS_FAULT:
-        return f"status {status:#x}"
-    name = next((n for n in _FAULTS if getattr(signal, n, None) == -status), None)
-    if name == "SIGKILL":
-        return "SIGKILL: the system does that when memory runs out"
-    return "a segmentation fault (SIGSEGV)" if name == _FAULTS[0] else name
 
 
 def _models(arguments: Sequence[str]) -> list[str]:

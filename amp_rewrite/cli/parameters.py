@@ -1,10 +1,11 @@
-"""The parameters of a command: annotations of a function, as click's options and arguments."""
+"""The parameters of a command: those of a function, as click's options and arguments."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -20,60 +21,40 @@ GROUPS = (MAIN, TYPES, RULES, CHECKING, OUTPUT, TRAINING, ADVANCED)
 """The parts of a help, in their order. The first is what most users need."""
 
 
-class Argument:
-    """A word of the command line that has no flag: its help, and its value if it is left out."""
-
-    def __init__(self, help: str, default: Any = ...) -> None:  # noqa: A002 as click calls it
-        """Take the sentence that the help shows; without a default value it is needed."""
-        self.help, self.default = help, default
-
-
-class Option:
-    """A flag, `--its-name`; of a bool that may be on by default `--its-name/--no-its-name`, too.
+@dataclass(frozen=True, kw_only=True)
+class _Declared:
+    """The declaration of a parameter, which is the default value in a command's signature.
 
     Attributes:
-        default: Its value if it is left out; `...` if it is needed.
-        help: The sentence that the help shows.
-        names: Other flags than its name; "--a/--no-a" is a switch with two.
+        default: Its value if it is omitted; `...` if it is needed.
+        names: Other flags than its name; "--a/--no-a" is a switch with two. None of an argument.
         group: The part of the help where it stands, if that has parts.
-        min: The smallest number.
         choices: Values that a shell offers.
         callback: Called with click's context, the parameter and the value.
         is_eager: Whether it counts before other options.
     """
 
-    def __init__(
-        self,
-        *names: str,
-        help: str,  # noqa: A002 as click calls it
-        default: Any = ...,
-        group: str = MAIN,
-        min: int | None = None,  # noqa: A002
-        choices: Iterable[str] = (),
-        callback: Callable[..., Any] | None = None,
-        is_eager: bool = False,
-    ) -> None:
-        """Take the attributes."""
-        self.names, self.help, self.default, self.group = names, help, default, group
-        self.choices, self.min = tuple(choices), min
-        self.callback, self.is_eager = callback, is_eager
+    help: str
+    default: Any
+    names: tuple[str, ...] | None = None
+    group: str = MAIN
+    min: int | None = None
+    choices: Collection[str] = ()
+    callback: Callable[..., Any] | None = None
+    is_eager: bool = False
 
 
 def option(default: Any, help: str, *names: str, **settings: Any) -> Any:  # noqa: A002
-    """Declare an option of a command, as the default value of its parameter.
+    """Declare a flag, `--its-name`; a bool that is not off by default has `--no-its-name`, too.
 
-    Args:
-        default: Its value if it is left out; `...` if it is needed.
-        help: The sentence that the help shows.
-        names: Other flags, as for `Option`.
-        settings: The other settings of `Option`.
+    The other arguments are the attributes of `_Declared`.
     """
-    return Option(*names, help=help, default=default, **settings)
+    return _Declared(help=help, default=default, names=names, **settings)
 
 
 def argument(help: str, default: Any = ...) -> Any:  # noqa: A002 as click calls it
-    """Declare an argument of a command, as the default value of its parameter."""
-    return Argument(help, default)
+    """Declare a word without a flag."""
+    return _Declared(help=help, default=default)
 
 
 class _ShownArgument(click.Argument):
@@ -88,11 +69,10 @@ class _ShownArgument(click.Argument):
         return self.make_metavar(ctx), self._sentence
 
 
-class GroupedOption(click.Option):
+class _GroupedOption(click.Option):
     """An option that stands in a group of the help, a switch as `--[no-]its-name`."""
 
     def __init__(self, *words: Any, group: str, **settings: Any) -> None:
-        """Take the settings of an option, and its group."""
         super().__init__(*words, **settings)
         self.group = group
 
@@ -106,22 +86,12 @@ class GroupedOption(click.Option):
         return flag, f"{self.help}  [default: on]" if self.default else f"{self.help}"
 
 
-def parameters_of(function: Function) -> list[click.Parameter]:
-    """Return the parameters that the signature of a function declares."""
-    signature = inspect.signature(function, eval_str=True)
-    return [_parameter(own) for own in signature.parameters.values()]
-
-
 def _parameter(own: inspect.Parameter) -> click.Parameter:
-    annotation, declared, default = own.annotation, own.default, own.default
-    if isinstance(declared, Argument | Option):
-        default = declared.default
-    else:  # Annotated, with an option that several commands have
-        annotation, declared = get_args(annotation)
-    is_needed = default in (inspect.Parameter.empty, ...)
-    default = None if is_needed else default
-    type_, several = _type_of(annotation)
-    settings: dict[str, Any] = {"type": _checked_type(type_, declared), "required": is_needed}
+    declared: _Declared = own.default
+    is_needed = declared.default is ...
+    default = None if is_needed else declared.default
+    type_, several = _type_of(own.annotation)
+    settings: dict[str, Any] = {"type": _checked_type(type_, declared.min), "required": is_needed}
     if several:
         settings["callback"] = lambda _, __, values: list(values) or default
     elif issubclass(type_, Enum):
@@ -129,7 +99,7 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
         default = None if default is None else str(default.value)
     if not (is_needed or several):  # click takes None for a value that was given
         settings["default"] = default
-    if isinstance(declared, Argument):
+    if declared.names is None:
         settings |= {"nargs": -1} if several else {}
         return _ShownArgument([own.name], sentence=declared.help, **settings)
     sentence = declared.help
@@ -138,17 +108,18 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
         sentence = f"{sentence.removesuffix('.')}; repeatable."
     if declared.callback is not None:
         settings["callback"] = declared.callback
-    return GroupedOption(
-        [
-            own.name,
-            *_flags(own.name, declared.names, is_switch=type_ is bool and default is not False),
-        ],
+    choices = declared.choices
+    flags = _flags(own.name, declared.names, is_switch=type_ is bool and default is not False)
+    return _GroupedOption(
+        [own.name, *flags],
         help=sentence,
         group=declared.group,
         show_default=True,
         is_flag=True if type_ is bool else None,
         is_eager=declared.is_eager,
-        shell_complete=_completing(declared.choices) if declared.choices else None,
+        shell_complete=(lambda _, __, begun: [c for c in choices if c.startswith(begun)])
+        if choices
+        else None,
         **settings,
     )
 
@@ -173,8 +144,7 @@ class _PathType(click.Path):
         return NewFolder(found) if str(value).endswith(("/", os.sep)) else found
 
 
-def _checked_type(type_: type, declared: Argument | Option) -> click.ParamType | type:
-    least = getattr(declared, "min", None)
+def _checked_type(type_: type, least: int | None) -> click.ParamType | type:
     if least is not None:
         return click.IntRange(min=least)
     if issubclass(type_, Path):
@@ -192,17 +162,14 @@ def _flags(name: str, names: tuple[str, ...], *, is_switch: bool) -> tuple[str, 
     return (f"--{words}/--no-{words}" if is_switch else f"--{words}", *names)
 
 
-def _completing(choices: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], Any]:
-    return lambda _, __, begun: [choice for choice in choices if choice.startswith(begun)]
-
-
 def command_of(
     function: Function, kind: type[click.Command], settings: Mapping[str, Any], **more: Any
 ) -> click.Command:
     """Return a function as a command; its docstring is the help."""
+    signature = inspect.signature(function, eval_str=True)
     return kind(
         callback=function,
-        params=parameters_of(function),
+        params=[_parameter(own) for own in signature.parameters.values()],
         help=inspect.getdoc(function),
         context_settings={**settings},
         **more,

@@ -13,7 +13,6 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import VerdictError
-from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair
@@ -32,7 +31,7 @@ def repair(
         "Raise what overflows on these data, verify, and raise more until the model "
         f"passes: {common.DATA_KINDS}",
     ),
-    original: common.Original = None,
+    original: Path | None = common.ORIGINAL,
     keep_io: str = option(
         "given",
         "Types of inputs and outputs. given: unchanged; float32: 16-bit ones become float32.",
@@ -44,12 +43,12 @@ def repair(
         " store them as float32.",
         choices=get_args(Weights),
     ),
-    rtol: common.Rtol = None,
-    budget: common.Budget = None,
-    verify: common.Verify = False,
-    write_failed: common.WriteFailed = False,
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    rtol: float | None = common.RTOL,
+    budget: str | None = common.BUDGET,
+    verify: bool = common.VERIFY,
+    write_failed: bool = common.WRITE_FAILED,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Repair a 16-bit model: raise to float32 only what is unsafe.
 
@@ -78,8 +77,13 @@ def repair(
             budget=common.seconds(budget or "10m"),
             progress=progress,
         )
-        refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
-        written = refused is None and (repaired.passes or write_failed)
+        refused: VerdictError | None = None
+        written = repaired.passes or write_failed
+        if written:
+            try:
+                repaired.save(output, write_failed=write_failed, progress=progress)
+            except VerdictError as error:
+                refused, written = error, False
     if report is not None:
         write_text(report, repaired.to_json())
     if not quiet:
@@ -89,19 +93,6 @@ def repair(
         common.error_console().print(f"amp-rewrite: {refused}")
     if refused is not None or not repaired.ok:
         raise Exit(_status(repaired, refused))
-
-
-def _save_if_passing(
-    repaired: Repair, output: Path, progress: Writing, *, write_failed: bool
-) -> VerdictError | None:
-    """Write the result if it passes; return the error if ONNX Runtime does not load it."""
-    if not (repaired.passes or write_failed):
-        return None
-    try:
-        repaired.save(output, write_failed=write_failed, progress=progress)
-    except VerdictError as error:
-        return error
-    return None
 
 
 def _status(repaired: Repair, refused: VerdictError | None) -> int:

@@ -11,17 +11,15 @@ from amp_rewrite import targets
 from amp_rewrite.cli.parameters import option as declare
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Declared, RewriteOptions
 
-_PARAMETER = "options"
 _KIND = inspect.Parameter.KEYWORD_ONLY
 
 Command = Callable[..., None]
 
 
 def with_rewrite_options(command: Command) -> Command:
-    """Give a command the options of a rewrite: those that are not declared to be without it.
+    """Give a command the options of a rewrite in place of its parameter `options`.
 
-    The command has a parameter `options`, where it gets RewriteOptions; on the command line the
-    options stand in its place.
+    An option that is declared to be without the command is left out.
     """
     name = command.__name__.replace("_", "-")
     chosen = [option for option in COMMAND_LINE if name not in option.shown.without]
@@ -36,17 +34,10 @@ def with_rewrite_options(command: Command) -> Command:
             )
         command(**arguments, options=RewriteOptions(**values))
 
-    return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
-
-
-def with_parameters(
-    run: Command, command: Command, replacements: list[inspect.Parameter]
-) -> Command:
-    """Return `run` with a command's name, words and parameters, others in place of `options`."""
     parameters: list[inspect.Parameter] = []
     for own in inspect.signature(command, eval_str=True).parameters.values():
-        if own.name == _PARAMETER:
-            parameters += replacements
+        if own.name == "options":
+            parameters += [p for option in chosen for p in _parameters(option)]
         else:
             parameters.append(own.replace(kind=_KIND))
     functools.update_wrapper(run, command)
@@ -55,7 +46,7 @@ def with_parameters(
 
 
 def _parameters(option: Declared) -> Iterator[inspect.Parameter]:
-    """Yield what an option is on the command line: a value, a switch, names, or the last two."""
+    """Yield an option of the command line: a value, a switch, names, or the last two."""
     shown, names = option.shown, option.shown.names
     if names is not None or not option.is_repeated:
         type_ = str | None if option.default is None else type(option.default)

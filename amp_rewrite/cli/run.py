@@ -31,8 +31,8 @@ def run(
     output: Path | None = option(None, "Save the outputs here (.npz).", "-o"),
     repeat: int = option(10, "Timed runs after the first run.", min=0),
     threads: int = option(0, "Threads per operator (0 = all cores).", min=0),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
     models = [model] if original is None else [model, original]
@@ -49,7 +49,7 @@ def run(
     if not quiet:
         out = common.console()
         out.print_all(device_run.lines())
-        common.say_cpu_provider(provider, out)
+        common.say_cpu(out, provider)
 
 
 def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:

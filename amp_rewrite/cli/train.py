@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def train(
     emulate: bool = option(
         False, "Emulate 16-bit rounding, which the CPU provider does not do.", group=ADVANCED
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.
 
@@ -101,18 +101,18 @@ def train(
             order = f"epochs {epochs}, batch {batch}, seed {seed}, shuffle {shuffle}"
             group.compare("the order of steps", order)
             group.compare("whether there is a checkpoint", str(resumes))
-            whole, held = _of_shard(group, whole, held)
+            group.compare("the training data", whole.signature)
+            group.compare("the held-out data", "none" if held is None else held.signature)
+            whole, held = group.data(whole), held and group.held_out(held)
         if not quiet:
-            _print_processors(provider, target)
+            common.say_cpu(common.console(), target, *(provider or ()))
             if resume and not resumes:
                 common.error_console().print(
                     f"{checkpoint} does not exist yet: training starts from the beginning"
                 )
         bar = stack.enter_context(progress_bar("training", quiet=quiet))
-        show = _Show(bar, whole, quiet=quiet)
-        callbacks: list[Callback] = (
-            [show] if learning_rate is None else [_Rate(learning_rate), show]
-        )
+        show = _Show(bar, whole, learning_rate, quiet=quiet)
+        callbacks: list[Callback] = [show]
         if is_first and metrics is not None:
             callbacks.append(CSVLogger(metrics))
         if is_first and tensorboard is not None:
@@ -134,34 +134,30 @@ def train(
             trainer.session.export(output)
     if interrupted:
         if is_first:
-            _print_interrupted(show.at, checkpoint)
+            where = f"after step {show.at.step}, in epoch {show.at.epoch + 1}"
+            kept = checkpoint and f"{checkpoint} has the state; go on with --resume"
+            kept = kept or "nothing is kept without --checkpoint"
+            common.error_console().print(f"training ended {where}: {kept}")
         raise Exit(common.INTERRUPTED)
     if not quiet:
         _print_run(show.at, checkpoint, output)
 
 
-class _Rate(Callback):
-    """Sets the learning rate of a run, one that goes on too."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-
-    def on_begin(self, run: Run) -> None:
-        """Set it."""
-        run.session.learning_rate = self._rate
-
-
 class _Show(Callback):
-    """Draws a bar, or says after each epoch where training is where no bar is drawn."""
+    """Sets the learning rate, and draws a bar, or prints a line after each epoch without one."""
 
-    def __init__(self, bar: Callable[..., None], data: Examples, *, quiet: bool) -> None:
-        self._bar, self._data = bar, data
+    def __init__(
+        self, bar: Callable[..., None], data: Examples, rate: float | None, *, quiet: bool
+    ) -> None:
+        self._bar, self._data, self._rate = bar, data, rate
         self._steps: int | None = None
         self._says_epochs = not quiet and not sys.stderr.isatty()
         self.at = Progress()
 
     def on_begin(self, run: Run) -> None:
-        """Count the steps that there will be, if the data say how many."""
+        """Set the rate, also of a run that is resumed; count the steps, if the data have an end."""
+        if self._rate is not None:
+            run.session.learning_rate = self._rate
         plan = run.plan
         steps = self._data.steps(plan.batch, drop_last=run.session.fixed_batch)
         self._steps = None if steps is None else plan.epochs * steps
@@ -196,34 +192,6 @@ def _values(at: Progress) -> str:
     if at.evaluation is not None:
         note += f"; held out {summary(at.evaluation)}"
     return note
-
-
-def _of_shard(
-    group: Shards, whole: Examples, held_out: Examples | None
-) -> tuple[Examples, Examples | None]:
-    """Return the examples of this shard, having checked that all shards read the same."""
-    group.compare("the training data", whole.signature)
-    group.compare("the held-out data", "none" if held_out is None else held_out.signature)
-    return group.data(whole), None if held_out is None else group.held_out(held_out)
-
-
-def _print_processors(provider: Sequence[str] | None, target: str | None) -> None:
-    """Say which processor is meant where a target or a provider is called "cpu"."""
-    out = common.console()
-    common.say_cpu(target, out)
-    for name in provider or ():
-        common.say_cpu_provider(name, out, target=target)
-
-
-def _print_interrupted(at: Progress, checkpoint: Path | None) -> None:
-    """Say where training was interrupted, and what is kept of it."""
-    where = f"after step {at.step}, in epoch {at.epoch + 1}"
-    kept = (
-        "nothing is kept without --checkpoint"
-        if checkpoint is None
-        else f"{checkpoint} has the state; go on with --resume"
-    )
-    common.error_console().print(f"training ended {where}: {kept}")
 
 
 def _print_run(done: Progress, *written: Path | None) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
@@ -19,7 +22,6 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.recipe import KINDS, loss_of, optimizer_of, scaled
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.records import Summary
 from amp_rewrite.training.graph.freeze import freeze as choose_frozen
 from amp_rewrite.training.graph.freeze import unfreeze as choose_trained
 from amp_rewrite.training.graph.training_graph import GraphValue, training_graph
@@ -76,15 +78,24 @@ def train_step(
         "An argument of the dynamic loss scale, for example increment-period=500.",
         group=TRAINING,
     ),
-    conditional: common.Conditional = "if",
-    max_skips: common.MaxSkips = 20,
+    conditional: str = option(
+        "if",
+        "How a step is skipped: if (control flow), or select (a choice per state).",
+        group=TRAINING,
+    ),
+    max_skips: int = option(
+        20,
+        "Stop after N skipped steps in a row at loss scale 1 (0 = never).",
+        group=TRAINING,
+        min=0,
+    ),
     cross_shard: str | None = option(
         None,
         "mean or sum: reduce gradients over shards, for train --shards. mean divides "
         "the loss by the number of shards.",
         group=ADVANCED,
     ),
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Build a training step for FORWARD: an ONNX model that any runtime can run."""
     common.check_files([forward], output=output)
@@ -123,55 +134,54 @@ def train_step(
         refuse_invalid(step, partial(load, forward), forward)
         save(step, output, progress=progress)
     if not quiet:
-        common.say_cpu(options.target, common.console())
+        common.say_cpu(common.console(), options.target)
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
-            _print_rewriting(whole.info.precision, summary)
+            common.console().print(
+                f"{whole.info.precision}: {summary.nodes_converted} of {summary.float_nodes} "
+                f"float32 nodes, {summary.compute_converted:.1%} of the multiply-accumulates; "
+                f"{summary.casts_added} casts"
+            )
         common.console().print(common.wrote(output))
-        _note_constants(minimized)
-        if not freeze:
-            _note_numbers(minimized)
+        _print_notes(minimized, freezes=bool(freeze))
 
 
 def _print(info: StepInfo, before: int, after: int) -> None:
     out = common.console()
-    counts: dict[str, int] = {}
-    for state in info.states:
-        counts[state.role] = counts.get(state.role, 0) + 1
-    states = ", ".join(f"{n} {role}" for role, n in counts.items())
+    states = ", ".join(f"{n} {role}" for role, n in Counter(s.role for s in info.states).items())
     out.print(f"{before} nodes -> {after}; state tensors: {states}")
     out.print(f"feeds: {', '.join(info.inputs)}")
     if info.loss_scale is not None:
-        out.print(f"loss scale: {common.loss_scale_text(info.loss_scale)}")
+        out.print(f"loss scale: {_loss_scale_text(info.loss_scale)}")
 
 
-def _print_rewriting(precision: str, summary: Summary) -> None:
-    common.console().print(
-        f"{precision}: {summary.nodes_converted} of {summary.float_nodes} float32 nodes, "
-        f"{summary.compute_converted:.1%} of the multiply-accumulates; {summary.casts_added} casts"
+def _loss_scale_text(config: Mapping[str, Any]) -> str:
+    """Return a loss scale in words, given its configuration as a step holds it."""
+    scale: Mapping[str, Any] = config["config"]
+    if "loss_scale_value" in scale:
+        unchecked = config.get("class_name") == "UncheckedLossScale"
+        return f"{scale['loss_scale_value']:g}, {'unchecked' if unchecked else 'fixed'}"
+    return (
+        f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
+        f"{scale['increment_period']} good steps"
     )
 
 
-def _note_constants(loss: GraphValue) -> None:
-    """Name what seems to be a constant of a formula and is not trained."""
-    weights = [v.name for v in loss.graph.weights(loss.value)]
-    constants = [
-        name for name in weights if name in loss.graph.constants and loss.graph.is_frozen(name)
-    ]
+def _print_notes(loss: GraphValue, *, freezes: bool) -> None:
+    """Name what seems to be a constant of a formula and is not trained, and what may be one."""
+    graph = loss.graph
+    weights = list(graph.weights(loss.value))
+    constants = [v.name for v in weights if v.name in graph.constants and graph.is_frozen(v.name)]
+    trained = [v for v in weights if not graph.is_frozen(v.name)]
+    numbers = [v.name for v in trained if math.prod(v.shape) == 1]
+    out = common.error_console()
     if constants:
-        common.error_console().print(
+        out.print(
             f"note: {len(constants)} of {len(weights)} weights seem to be constants of "
             f"formulas and are not trained ({_some(constants)}); --unfreeze NAMES trains them",
         )
-
-
-def _note_numbers(loss: GraphValue) -> None:
-    """Name variables of one element, which may still be constants of a formula."""
-    graph = loss.graph
-    trained = [v for v in graph.weights(loss.value) if not graph.is_frozen(v.name)]
-    numbers = [v.name for v in trained if math.prod(v.shape) == 1]
-    if numbers:
-        common.error_console().print(
+    if numbers and not freezes:
+        out.print(
             f"note: {len(numbers)} of {len(trained)} trained variables are single numbers "
             f"({_some(numbers)}); --freeze NAMES keeps those that are constants, such as an "
             "epsilon",

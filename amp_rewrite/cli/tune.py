@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
 
 from click.exceptions import Exit
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.budget.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.budget.tune import tune as run
@@ -24,21 +23,15 @@ _SHOWN = 10
 
 @with_rewrite_options
 def tune(
-    model: Annotated[Path, Argument(help="The float32 ONNX model.")],
-    data: common.Data,
-    output: common.ListFile,
-    metric: Annotated[
-        str,
-        Option(help=f"What to measure: {' or '.join(METRICS)}.", choices=METRICS),
-    ] = METRICS[0],
-    rtol: Annotated[
-        float | None,
-        Option(help="The largest loss to accept. Default: that of the metric."),
-    ] = None,
-    budget: Annotated[str, Option(help="Time for all of it: 90s, 10m, 1h.")] = "10m",
+    model: Path = argument("The float32 ONNX model."),
+    data: list[Path] = common.DATA,
+    output: Path = common.LIST_FILE,
+    metric: str = option(METRICS[0], f"What to measure: {' or '.join(METRICS)}.", choices=METRICS),
+    rtol: float | None = option(None, "The largest loss to accept. Default: that of the metric."),
+    budget: str = option("10m", "Time for all of it: 90s, 10m, 1h."),
     *,
     options: RewriteOptions,
-    quiet: common.Quiet = False,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Find the least float32 with which MODEL is within a tolerance on your data.
 

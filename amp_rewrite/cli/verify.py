@@ -66,8 +66,8 @@ def verify(
         "Also predict the error that rounding makes; a much larger one points at another fault.",
         group=CHECKING,
     ),
-    report: common.ReportFile = None,
-    quiet: common.Quiet = False,
+    report: Path | None = common.REPORT,
+    quiet: bool = common.QUIET,
 ) -> None:
     """Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.
 
@@ -106,8 +106,7 @@ def verify(
     if report is not None:
         write_text(report, verification.to_json())
     if not quiet:
-        common.say_cpu(target, common.console())
-        common.say_cpu_provider(provider, common.console(), target=target)
+        common.say_cpu(common.console(), target, provider)
         common.console().print_judged(verification.verdict, verification.lines())
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)

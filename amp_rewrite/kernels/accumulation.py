@@ -16,7 +16,7 @@ target's sums is `Target.accumulates_in`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -37,18 +37,16 @@ _TYPES = {dtype.name: dtype for dtype in (FLOAT16, BFLOAT16, FLOAT32)}
 
 @dataclass(frozen=True, slots=True)
 class SumOrder:
-    """How a kernel adds up; each result of an addition, and each product, is rounded to `type`.
-
-    A fused kernel rounds a product and the sum that it joins once.
+    """The order in which a kernel adds up; each sum and each product is rounded to `type`.
 
     Attributes:
         type: The type of running sums.
-        chunk: So many terms are added up on their own before they join the running sum, where the
-            number of terms is a multiple of it.
-        lanes: So many running sums there are, each of every lanes-th term; they are added up at the
-            end in pairs, the first half and the second.
+        chunk: The number of terms that are added up on their own before they join the running sum,
+            if the number of all terms is a multiple of it.
+        lanes: The number of running sums, each of every lanes-th term; they are added up at the end
+            in pairs, the first half and the second.
         when: (attribute, value) pairs that the node must have; an absent one counts as 0.
-        fused: Whether products are not rounded on their own, as fused multiply-add instructions do.
+        fused: Whether a product and the sum that it joins are rounded once (fused multiply-add).
     """
 
     type: DType
@@ -60,17 +58,14 @@ class SumOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccumulationTable:
-    """The types that the kernels of one execution provider add up in.
+    """The types that the kernels of one execution provider add up in, by (domain, op).
 
     Attributes:
-        provider: For example "WebGpuExecutionProvider".
-        version: The provider's version.
         runtime: The runtime in words.
-        sums: (domain, op) -> its rows; operators that add in float32 are there as well.
-        steps: (domain, op) -> the type that each step of an operator of one element is
-            rounded to.
-        indices: (domain, op) -> the type in which a kernel computes indices of its output.
-        variances: (domain, op) -> the type in which a kernel keeps the variance it divides by.
+        sums: The rows of an operator; those that add in float32 are there as well.
+        steps: The type that each step of an operator of one element is rounded to.
+        indices: The type in which a kernel computes indices of its output.
+        variances: The type in which a kernel keeps the variance it divides by.
     """
 
     provider: str
@@ -81,25 +76,10 @@ class AccumulationTable:
     indices: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
     variances: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
 
-    def adding_in(self, dtype: DType) -> frozenset[tuple[str, str]]:
-        """Return the operators, as (domain, op), that keep running sums in a type."""
-        return frozenset(
-            key for key, rows in self.sums.items() if any(row.type is dtype for row in rows)
-        )
-
-    def computing_in(self, dtype: DType, part: Part) -> frozenset[tuple[str, str]]:
-        """Return the operators that compute indices, or variances, in a type."""
-        types = self.indices if part == "indices" else self.variances
-        return frozenset(key for key, type_ in types.items() if type_ is dtype)
-
 
 @cache
 def load(provider: str | None) -> AccumulationTable | None:
-    """Return the newest table of a provider, read once per process; None if there is none.
-
-    Raises:
-        KernelTableError: The table cannot be read.
-    """
+    """Return the newest table of a provider, read once per process; None if there is none."""
     dates = versions(_PREFIX + provider) if provider is not None else ()
     if not dates:
         return None
@@ -112,37 +92,33 @@ def load(provider: str | None) -> AccumulationTable | None:
     )
 
 
+def _tables(target: targets.Target) -> Iterator[AccumulationTable]:
+    yield from filter(None, (load(part.provider) for part in target.parts or (target,)))
+
+
 def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
-    """Return the operators that a target was measured to keep running sums of in a type."""
-    tables = map(load, (part.provider for part in target.parts or (target,)))
-    return frozenset[tuple[str, str]]().union(*(t.adding_in(dtype) for t in tables if t))
+    """Return the operators, (domain, op), that a target was measured to keep sums of in a type."""
+    rows = (item for table in _tables(target) for item in table.sums.items())
+    return frozenset(op for op, orders in rows if any(order.type is dtype for order in orders))
 
 
 def operators_computing_in(
     target: targets.Target, dtype: DType, part: Part
 ) -> frozenset[tuple[str, str]]:
     """Return the operators that compute indices, or variances, in a type, on a part of a target."""
-    tables = map(load, (each.provider for each in target.parts or (target,)))
-    return frozenset[tuple[str, str]]().union(*(t.computing_in(dtype, part) for t in tables if t))
+    tables = (t.indices if part == "indices" else t.variances for t in _tables(target))
+    return frozenset(op for types in tables for op, type_ in types.items() if type_ is dtype)
 
 
 def operators_adding_fused(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
-    """Return those of them that round a product and the sum that it joins once, on each target."""
-    tables = [load(part.provider) for part in target.parts or (target,)]
-    rows = [
-        (op, row) for table in tables if table for op, rows in table.sums.items() for row in rows
-    ]
+    """Return those that always round a product and the sum that it joins once."""
+    rows = [(op, row) for t in _tables(target) for op, rows in t.sums.items() for row in rows]
     apart = {op for op, row in rows if row.type is dtype and not row.fused}
     return frozenset(op for op, row in rows if row.type is dtype and row.fused) - apart
 
 
 def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
-    """Return the table that a decoded JSON file holds.
-
-    Raises:
-        KernelTableError: The file has another format version.
-        KeyError, TypeError, AttributeError: It is not such a table.
-    """
+    """Return the table in a decoded JSON file."""
     check_format(data, "accumulation", FORMAT_VERSION)
     sums = by_operator(data["sums"], lambda rows: tuple(map(_order, rows)))
     steps = by_operator(data.get("steps", {}), lambda type_: _TYPES[type_])

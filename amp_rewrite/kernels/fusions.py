@@ -22,6 +22,7 @@ from typing import Any
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph import schemas
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import KernelTable, check_format, shipped, table_of
 
 FORMAT_VERSION = 1
@@ -29,16 +30,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One kind of group that a runtime computes as one operator.
-
-    Attributes:
-        pattern: The name of its patterns.
-        domain: The domain of the operator that the runtime makes.
-        op: The operator.
-        opset: Its version, or None for that of the model's opset.
-        low: The names of the low types in which the runtime finds the pattern.
-        behind_cast: Whether it finds the pattern, in float32, where a Cast makes its input.
-    """
+    """One kind of group that a runtime computes as one operator, as in the JSON above."""
 
     pattern: str
     domain: str
@@ -50,12 +42,8 @@ class Fusion:
     def runs(self, kernels: KernelTable | None, opset: int, source: DType, result: DType) -> bool:
         """Tell whether the operator runs with these types of its first input and its result.
 
-        Args:
-            kernels: The target's kernel table; None, which admits everything, has no kernel that
-                takes one type and gives another.
-            opset: The model's opset of ai.onnx.
-            source: The type of the first input.
-            result: The type of the result, and of a scale and a bias.
+        A scale and a bias have the type of the result. Without a table all kernels exist but those
+        that take one type and give another.
         """
         version = opset if self.opset is None else self.opset
         schema = schemas.find(self.domain, self.op, version)
@@ -64,19 +52,14 @@ class Fusion:
             return False
         if kernels is None:
             return True
-        types = {"T": _tensor(source), "U": _tensor(FLOAT32), "V": _tensor(result)}
+        types = {"T": source, "U": FLOAT32, "V": result}
+        types = {name: tensor(dtype.number) for name, dtype in types.items()}
         return kernels.has_kernel(self.domain, self.op, version, types)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFusion:
-    """How a target, which may be several, fuses one kind of group.
-
-    Attributes:
-        pattern: The name of its patterns.
-        parts: What each of the targets makes of it, or None if it fuses nothing there, and its
-            kernel table.
-    """
+    """The fusion of one kind of group by the parts of a target (or None), and their kernels."""
 
     pattern: str
     parts: tuple[tuple[Fusion | None, KernelTable | None], ...]
@@ -89,13 +72,8 @@ class TargetFusion:
     def runs(self, low: DType, opset: int, source: DType, result: DType) -> bool:
         """Tell whether all of the targets compute a group with low values as one operator.
 
-        Where one of them computes it node by node, what is safe inside the operator is not.
-
-        Args:
-            low: The low type.
-            opset: The model's opset of ai.onnx.
-            source: The type of the operator's first input.
-            result: The type of its result, and of a scale and a bias.
+        Where one of them computes it node by node, values that are safe inside the operator are
+        not. The arguments are those of `Fusion.runs`.
         """
         return all(
             fusion is not None
@@ -106,11 +84,7 @@ class TargetFusion:
 
 
 def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
-    """Return what a target fuses, of several what any of them does, by pattern.
-
-    Raises:
-        KernelTableError: A table cannot be read.
-    """
+    """Return the fusions of a target, of several those of any, by pattern."""
     tables = [(load(part.fusions), table_of(part)) for part in target.parts or (target,)]
     patterns = dict.fromkeys(pattern for table, _ in tables for pattern in table)
     return {
@@ -123,37 +97,12 @@ def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
 
 @cache
 def load(name: str | None) -> Mapping[str, Fusion]:
-    """Return the shipped table of a runtime, by pattern, read once per process.
-
-    Args:
-        name: The table, such as "onnxruntime_1.31.1"; None is a runtime that fuses nothing.
-
-    Raises:
-        KernelTableError: There is no such table, or it cannot be read.
-    """
+    """Return the shipped table of a runtime ("onnxruntime_1.31.1"), by pattern, read once."""
     return {} if name is None else shipped("fusions", name, "fusions", parse)
 
 
 def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:
-    """Return the table that a decoded JSON file holds.
-
-    Raises:
-        KernelTableError: The file has another format version.
-        KeyError, TypeError, ValueError: It is not a table of fusions.
-    """
+    """Return the table in a decoded JSON file."""
     check_format(data, "fusions", FORMAT_VERSION)
-    return {
-        row["pattern"]: Fusion(
-            row["pattern"],
-            row["domain"],
-            row["op"],
-            row["opset"],
-            frozenset(row["low"]),
-            row["behind_cast"],
-        )
-        for row in data["fusions"]
-    }
-
-
-def _tensor(dtype: DType) -> str:
-    return f"tensor({dtype.onnx})"
+    rows: Any = ({**row, "low": frozenset(row["low"])} for row in data["fusions"])
+    return {row["pattern"]: Fusion(**row) for row in rows}

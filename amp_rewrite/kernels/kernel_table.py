@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -35,10 +35,6 @@ T = TypeVar("T")
 FLOAT16_TENSOR = tensor(FLOAT16.number)
 
 _REINSTALL = "reinstall the package"
-_REMAKE = "make one with tools/make_kernel_table.py"
-
-_BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""The error for a file that is no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,62 +62,43 @@ class Kernel:
         return self.until is not None and self.since < version <= self.until
 
     def admits(self, types: Mapping[str, str]) -> bool:
-        """Return whether every constraint that `types` speaks of admits its type there.
+        """Return whether every constraint in `types` admits its type.
 
-        A constraint that admits nothing is met by calls that leave its variable away.
+        A constraint that admits nothing is met by calls that omit its variable.
         """
         return all(types[name] in admitted for name, admitted in self.types if name in types)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelTable:
-    """The kernels of one execution provider in one version of ONNX Runtime.
+    """The kernels of one execution provider in one version of ONNX Runtime, by (domain, op).
 
     Attributes:
-        provider: For example "CUDAExecutionProvider".
-        version: The runtime's version, for example "1.31.1".
         runtime: The runtime in words.
-        kernels: (domain, op) -> its kernels.
-        uncast: (domain, op) -> the inputs that in float32 must not come from a Cast, through
-            operators that only move elements.
-        unloadable: (domain, op) -> the opsets, the first and the last (None for all from there
-            on), at which the runtime does not load the operator in float16, not even with casts.
+        uncast: The inputs that in float32 must not come from a Cast, through operators that only
+            move elements.
+        unloadable: The opsets, the first and the last (None for all from there on), at which the
+            runtime does not load the operator in float16, not even with casts.
     """
 
     provider: str
     version: str
     runtime: str
     kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
-    uncast: Mapping[tuple[str, str], frozenset[int]] = field(
-        default_factory=dict[tuple[str, str], frozenset[int]]
-    )
-    unloadable: Mapping[tuple[str, str], tuple[tuple[int, int | None], ...]] = field(
-        default_factory=dict[tuple[str, str], tuple[tuple[int, int | None], ...]]
-    )
+    uncast: Mapping[tuple[str, str], frozenset[int]]
+    unloadable: Mapping[tuple[str, str], tuple[tuple[int, int | None], ...]]
 
     @staticmethod
     def load(provider: str = targets.CUDA, version: str | None = None) -> KernelTable:
-        """Return the shipped table of a provider, read once per process.
-
-        Args:
-            provider: The execution provider.
-            version: The runtime's version; the newest one on file by default.
-
-        Raises:
-            KernelTableError: There is no such table, or it cannot be read.
-        """
+        """Return the shipped table of a provider, by default for the newest runtime on file."""
         return _load(provider, version)
 
     def has_kernel(self, domain: str, op: str, opset: int, types: Mapping[str, str]) -> bool:
         """Return whether one kernel takes all of `types` at once.
 
-        Args:
-            domain: The operator's domain ("" or "ai.onnx" for the default one).
-            op: The operator.
-            opset: The version of `domain` that the model imports.
-            types: Type variable of the node -> type string such as "tensor(float16)". A variable
-                that a kernel does not constrain, and a constraint whose name is not in `types`
-                (some kernels constrain a formal input such as "shape"), decide nothing.
+        They are type variable of the node -> type string such as "tensor(float16)". A variable that
+        a kernel does not constrain, and a constraint whose name is not in `types` (some kernels
+        constrain a formal input such as "shape"), decide nothing.
         """
         return _has_kernel(self, _plain_domain(domain), op, opset, tuple(types.items()))
 
@@ -142,11 +119,7 @@ class KernelTable:
 
 
 def table_of(target: targets.Target) -> KernelTable | None:
-    """Return the kernels of a target, of several those that all have; None admits everything.
-
-    Raises:
-        KernelTableError: There is no such table, or it cannot be read.
-    """
+    """Return the kernels of a target, of several those that all have; None admits everything."""
     if target.parts:
         tables = [table for part in target.parts if (table := table_of(part)) is not None]
         return reduce(KernelTable.common, tables) if tables else None
@@ -209,14 +182,15 @@ def _load_file(name: str) -> KernelTable:
     """Return the table in a user's file, read again only when the file has changed."""
     try:
         stat = Path(name).stat()
-    except OSError as error:
-        raise _unreadable_error(name, error, _REMAKE) from error
-    return _load_as_of(name, stat.st_mtime_ns, stat.st_size)
+        state = stat.st_mtime_ns, stat.st_size
+    except OSError:
+        state = None  # reading it says why
+    return _load_as_of(name, state)
 
 
 @cache
-def _load_as_of(name: str, _changed: int, _size: int) -> KernelTable:
-    return _read(Path(name), parse, _REMAKE)
+def _load_as_of(name: str, _state: tuple[int, int] | None) -> KernelTable:
+    return _read(Path(name), parse, "make one with tools/make_kernel_table.py")
 
 
 def _read(
@@ -224,18 +198,19 @@ def _read(
 ) -> T:
     try:
         return make(json.loads(path.read_text("utf-8")))
-    except _BROKEN as error:
-        raise _unreadable_error(path, error, remedy, what) from error
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise KernelTableError(
+            f"the {what} cannot be read",
+            where=path,
+            found=f"{type(error).__name__}: {error}",
+            remedy=remedy,
+        ) from error
 
 
 def shipped(
     folder: str, name: str, what: str, parse: Callable[[Any], T], remedy: str = _REINSTALL
 ) -> T:
-    """Return what `parse` makes of a table of something that the package brings as JSON.
-
-    Raises:
-        KernelTableError: There is no such table, or it cannot be read.
-    """
+    """Return the table of something that the package brings as JSON, parsed."""
     path = targets.DATA.joinpath(folder, f"{name}.json")
     return _read(path, parse, remedy, f"table of {what}")
 
@@ -253,38 +228,18 @@ def by_operator(data: Mapping[str, Any], make: Callable[[Any], T]) -> dict[tuple
     return {(domain, op): make(rows) for domain, ops in data.items() for op, rows in ops.items()}
 
 
-def _unreadable_error(
-    path: object, error: Exception, remedy: str, what: str = "kernel table"
-) -> KernelTableError:
-    return KernelTableError(
-        f"the {what} cannot be read",
-        where=path,
-        found=f"{type(error).__name__}: {error}",
-        remedy=remedy,
-    )
-
-
 @cache
 def _common_table(one: KernelTable, other: KernelTable) -> KernelTable:
-    kernels = {
-        key: tuple(
-            kernel
-            for a in rows
-            for b in other.kernels.get(key, ())
-            if (kernel := _common_kernel(a, b))
-        )
-        for key, rows in one.kernels.items()
-    }
-    none = frozenset[int]()
-    uncast = {
-        key: one.uncast.get(key, none) | other.uncast.get(key, none)
-        for key in (*one.uncast, *other.uncast)
-    }
+    kernels: dict[tuple[str, str], tuple[Kernel, ...]] = {}
+    for key, rows in one.kernels.items():
+        pairs = (_common_kernel(a, b) for a in rows for b in other.kernels.get(key, ()))
+        kernels[key] = tuple(filter(None, pairs))
+    uncast, unloadable = {**one.uncast}, {**one.unloadable}
+    for key, inputs in other.uncast.items():
+        uncast[key] = uncast.get(key, frozenset()) | inputs
+    for key, opsets in other.unloadable.items():
+        unloadable[key] = unloadable.get(key, ()) + opsets
     provider, version = f"{one.provider} and {other.provider}", f"{one.version} and {other.version}"
-    unloadable = {
-        key: one.unloadable.get(key, ()) + other.unloadable.get(key, ())
-        for key in (*one.unloadable, *other.unloadable)
-    }
     runtime = f"{one.runtime} and {other.runtime}"
     return KernelTable(provider, version, runtime, kernels, uncast, unloadable)
 
@@ -301,16 +256,7 @@ def _common_kernel(one: Kernel, other: Kernel) -> Kernel | None:
 
 
 def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
-    """Return the table that a decoded JSON file holds.
-
-    Args:
-        data: The file.
-        version: The runtime's version; by default the last word of what the file says of it.
-
-    Raises:
-        KernelTableError: The file has another format version.
-        KeyError, TypeError, ValueError, IndexError: It is not a kernel table.
-    """
+    """Return the table in a decoded JSON file, whose `runtime` ends with the version by default."""
     check_format(data, "kernels", FORMAT_VERSION)
     sets = [frozenset(names) for names in data["types"]]
 

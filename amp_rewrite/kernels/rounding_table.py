@@ -43,12 +43,9 @@ OF_TENSORS = " of tensors"
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """Operators that are computed together with the one before them.
+    """Operators that are computed together with the one before them, by their other input.
 
-    Attributes:
-        alone: Operators without another input.
-        constant: Those whose other input is a constant.
-        tensor: Those whose other input is computed; one of them in a chain.
+    That is none (`alone`), a constant, or a tensor that is computed, once in a chain.
     """
 
     alone: frozenset[str]
@@ -58,15 +55,7 @@ class Followers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundingTable:
-    """Operators whose result a runtime rounds once.
-
-    Attributes:
-        runtime: The runtime in words.
-        together: Operators of one element each that are computed as one where they read each other.
-        behind: Operator with constant weights -> what is computed together with it.
-        folded: Operator -> its weights and its bias, into which constant factors go.
-        cut: Operators whose constants are not rounded to nearest -> which constant.
-    """
+    """Operators whose result a runtime rounds once, as in the JSON above."""
 
     runtime: str
     together: frozenset[str]
@@ -76,11 +65,7 @@ class RoundingTable:
 
 
 def of_target(target: targets.Target) -> RoundingTable | None:
-    """Return where a target rounds; None is behind every node, as several targets do.
-
-    Raises:
-        KernelTableError: The table cannot be read.
-    """
+    """Return where a target rounds; None is after every node, as several targets do."""
     return None if target.rounding is None else _load(target.rounding)
 
 
@@ -90,12 +75,7 @@ def _load(name: str) -> RoundingTable:
 
 
 def parse(data: Mapping[str, Any]) -> RoundingTable:
-    """Return the table that a decoded JSON file holds.
-
-    Raises:
-        KernelTableError: The file has another format version.
-        KeyError, TypeError, AttributeError: It is not such a table.
-    """
+    """Return the table in a decoded JSON file."""
     check_format(data, "rounding", FORMAT_VERSION)
     behind = {
         op: Followers(*(frozenset(row[key]) for key in ("alone", "constant", "tensor")))

@@ -25,10 +25,9 @@ def can_run(
     low: DType,
     variables: Sequence[tuple[str, str]],
 ) -> bool:
-    """Tell whether ONNX Runtime runs an operator for a target with some variables in a low type.
+    """Tell whether ONNX Runtime runs an operator for a target with some variables in a 16-bit type.
 
-    Of an engine beside ONNX Runtime, and of what no table is about, nothing is known, and the
-    answer is yes.
+    The answer is yes for another engine, and for an operator that no table has.
 
     Args:
         target: The target; it may stand for several.
@@ -70,9 +69,9 @@ def _runs(
 
 
 def _is_function(domain: str, op: str, opset: int) -> bool:
-    """Tell whether ONNX says of an operator which others it consists of.
+    """Tell whether ONNX defines an operator by others, for which a provider may have kernels.
 
-    A provider may have kernels for those; the CPU provider has none for arithmetic in bfloat16.
+    The CPU provider has none for arithmetic in bfloat16.
     """
     try:
         schema: Any = onnx.defs.get_schema(op, opset, domain)

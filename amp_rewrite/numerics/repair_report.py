@@ -15,7 +15,6 @@ from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.io.model_files import Path, judged_by
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
-from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.lost_weights import LostWeights
 from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_lines
 from amp_rewrite.rewriting.api import RewriteResult
@@ -25,7 +24,7 @@ from amp_rewrite.rewriting.report.report_lines import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import Raised
-from amp_rewrite.runtimes.ort.isolated_load import LoadResult
+from amp_rewrite.runtimes.ort.isolated_load import LoadJudge, LoadResult
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -1,9 +1,8 @@
 """The built-in op lists as they were parsed before: lists/compiled/<list>.json.
 
-Parsing a list with the places of its lines, and checking it against the schemas, takes longer than
-rewriting a small model; reading such a file takes 1 ms. It is JSON, which cannot be anything but
-data. A wheel brings the files (tools/build_backend.py makes them); a checkout keeps what it has
-parsed. A file is about one text and one parser: what has changed since is parsed again.
+Parsing a list, and checking it against the schemas, takes longer than rewriting a small model;
+reading JSON takes 1 ms. A wheel brings the files (tools/build_backend.py makes them); a checkout
+keeps those that it has parsed. A file is for one text and one parser, else the list is parsed.
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def list_file(text: str, name: str) -> ListFile:
-    """Return what a list file says, as `parse.parse` does, whose work is done for built-in ones.
-
-    The result is shared between calls and must not be changed.
-    """
+    """Return a parsed list file, which is shared between calls and must not be changed."""
     match = _BUILT_IN.fullmatch(name)
     row = None if match is None else _read(match[1], _stamp(text))
     if row is not None:
@@ -50,21 +46,20 @@ def list_file(text: str, name: str) -> ListFile:
     from amp_rewrite.oplists import parse  # it loads a YAML parser, which few programs need
 
     file = parse.parse(text, name)
-    if match is not None and not file.problems and _belongs_to_a_checkout(match[1], text):
+    folder = None if match is None else _checkout(match[1], text)
+    if match is not None and folder is not None and not file.problems:
         try:
-            _write(_lists(), match[1], text, file)
+            _write(folder, match[1], text, file)
         except OSError as error:  # a checkout that only others may write: it is parsed every time
             _log.debug("%s is not kept as it was parsed: %s", name, error)
     return file
 
 
 def compile_lists(folder: Path) -> None:
-    """Parse all lists of a folder, and keep what they say for those who read them.
-
-    It takes PyYAML alone, for what builds a wheel: operators are not held against the schemas.
+    """Parse all lists of a folder, and keep them; for a wheel, so without checks by schemas.
 
     Raises:
-        ListError: A list is wrong; tools/check_lists.py says all that is.
+        ListError: A list is wrong; tools/check_lists.py finds all problems.
     """
     from amp_rewrite.oplists import parse
 
@@ -88,32 +83,24 @@ def _data() -> Traversable:
     return targets.DATA
 
 
-def _lists() -> Path:
-    """Return the folder with the built-in lists, where links to it end."""
-    return Path(str(_data())).resolve()
-
-
-def _belongs_to_a_checkout(name: str, text: str) -> bool:
-    """Return whether a text is that of a list in a checkout: what pip installed stays as it is."""
-    folder = _lists()
+def _checkout(name: str, text: str) -> Path | None:
+    """Return the folder of a list in a checkout; installed ones stay as they are."""
+    folder = Path(str(_data())).resolve()
     source = folder / f"{name}.yaml"
-    return (
-        (folder.parent / "pyproject.toml").is_file()
-        and source.is_file()
-        and source.read_text("utf-8") == text
-    )
+    is_source = (folder.parent / "pyproject.toml").is_file() and source.is_file()
+    return folder if is_source and source.read_text("utf-8") == text else None
 
 
 @cache
 def _parser() -> bytes:
-    """Return what tells this parser, and the form in which it is kept, from those before it."""
+    """Return a digest of this parser and of the form in which lists are kept."""
     here = Path(__file__).parent
     sources = [*sorted(here.glob("*.py")), here.parent / "dtypes.py", here.parent / "targets.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).digest()
 
 
 def _stamp(text: str) -> str:
-    """Return what a file bears that was made of a text by this parser."""
+    """Return the stamp of a file that this parser made of a text."""
     return hashlib.sha256(_parser() + text.encode()).hexdigest()
 
 

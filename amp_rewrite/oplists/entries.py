@@ -47,9 +47,8 @@ class Condition:
 class Custom(NamedTuple):
     """A list's statements about the ports of an operator without a schema.
 
-    Attributes:
-        outputs: For each result the number of the input that it is like, or the name of its type.
-        float32: The numbers of inputs that keep their type.
+    For each output the number of the input with its type, or the name of the type; and the numbers
+    of inputs that keep their type.
     """
 
     outputs: tuple[int | str, ...] = ()
@@ -65,18 +64,16 @@ class Entry:
     """One operator on one list.
 
     Attributes:
-        op: The operator.
         domain: Its domain, "" for ai.onnx.
-        list: The list it is on.
         why: The reason, for users.
         since: The first opset of the domain that the entry is about, or None.
         until: The last one, or None.
-        when: Conditions on attributes; all must hold.
-        no_kernel: Why the target has no kernel for the low type although the entry stands, or None.
+        when: Conditions on attributes; all must be met.
+        no_kernel: Why the target has no kernel for the 16-bit type in spite of the entry, or None.
         where: "file:line" or "environment VARIABLE".
-        custom: What an operator without a schema is like, or None.
-        only_between: Whether an infer operator becomes low between allow ones alone, not because it
-            is right behind one (pass P4).
+        custom: The ports of an operator without a schema, or None.
+        only_between: Whether an infer operator becomes 16-bit between allow ones alone, not because
+            it follows one (pass P4).
         asked: The option, or the variable of the environment, that put it there; OWN_LIST if a file
             of the user did, "" if a built-in list did.
     """
@@ -132,13 +129,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class NodeRule:
-    """One node, or one of its type variables, that a file puts on a list by name.
+    """One node, or one of its type variables, that a file puts on a list by its exact name.
 
     Attributes:
-        node: The exact node name.
         variable: One type variable of it, or None for all.
         list: `deny` keeps it float32; `allow` makes it 16-bit against lists and estimates.
-        why: The reason, for example a measured error.
         where: "file:line".
     """
 

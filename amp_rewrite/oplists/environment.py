@@ -33,15 +33,10 @@ _SETTINGS = ("LEVEL", "LOG_PATH")
 
 
 def apply(entries: tuple[Entry, ...], environ: Mapping[str, str]) -> tuple[Entry, ...]:
-    """Return the entries after every variable: for each list, ADD comes before REMOVE.
-
-    Raises:
-        OptionError: A variable adds an operator that no schema knows.
-    """
+    """Return the entries after every variable: for each list, ADD comes before REMOVE."""
     for name, list_name in _VARIABLES:
-        variable = f"AMP_REWRITE_{name}"
-        entries = _add(entries, list_name, f"{variable}_ADD", environ)
-        entries = _remove(entries, list_name, f"{variable}_REMOVE", environ)
+        entries = _add(entries, list_name, f"{_OURS}{name}_ADD", environ)
+        entries = _remove(entries, list_name, f"{_OURS}{name}_REMOVE", environ)
     return entries
 
 
@@ -81,9 +76,8 @@ def _remove(
     for key in _names(variable, environ):
         kept = tuple(e for e in entries if e.key != key or e.list != name)
         if len(kept) == len(entries):
-            _log.warning(
-                "%s: %s is not on the %s list", variable, "::".join(filter(None, key)), name
-            )
+            called = "::".join(filter(None, key))
+            _log.warning("%s: %s is not on the %s list", variable, called, name)
         entries = kept
     return entries
 
@@ -105,9 +99,8 @@ def _require_known(domain: str, op: str, variable: str) -> None:
 def with_tensorflow(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment with TensorFlow's variables under this package's names.
 
-    A variable of this package wins over TensorFlow's of the same meaning. Operators that ONNX does
-    not know (`Conv2D`, `FusedBatchNormV3`) are left out: such a variable was set for TensorFlow's
-    graphs. One line in the log says what was read.
+    A variable of this package wins. Operators that ONNX does not know (`Conv2D`) are left out: the
+    variable was set for TensorFlow's graphs. One line in the log names the variables.
     """
     theirs = {name: value for name, value in environ.items() if name.startswith(_THEIRS) and value}
     if not theirs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -24,25 +24,15 @@ from amp_rewrite.oplists.entries import (
 Parse = Callable[[str, str], ListFile]
 """(text, name) -> what a list file says."""
 
-MOST_BYTES = 1 << 24
-"""The most bytes that are read of a file; the longest built-in list has 30,000 bytes."""
-
 PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 """The lists whose operators can end up in low precision, so that a kernel matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The merged content of the files; `problems` is empty if they can be used.
+    """The merged content of the files, in the order of application.
 
-    Attributes:
-        entries: All entries that are left.
-        node_rules: All node rules.
-        files: The files in the order of application.
-        problems: Everything wrong with any of them, in file order.
-        shown: The last given file, as errors show it.
-        precision: What it is about ("any" included).
-        target: Likewise.
+    `problems` is empty if they can be used; `shown` is the last given file, as errors show it.
     """
 
     entries: tuple[Entry, ...]
@@ -74,11 +64,11 @@ def read(
     file of another one does not inherit it.
 
     Args:
-        sources: Paths, or names of built-in lists; several names with commas between stand for what
-            all of them allow.
+        sources: Paths, or names of built-in lists; several names with commas between are the
+            entries that all of them allow.
         precision: The precision that the files must be about; None accepts any.
         targets: The targets likewise, as the files name them.
-        parse: What reads a file.
+        parse: Reads a file.
     """
     stack = _Stack(parse)
     shown = ""
@@ -114,16 +104,7 @@ class _Source:
     def text(self) -> str:
         if self.path is None:
             return targets.DATA.joinpath(f"{self.name}.yaml").read_text("utf-8")
-        with self.path.open("rb") as stream:
-            content = stream.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ListError(
-                "the list is too long",
-                where=self.path,
-                found=f"more than {MOST_BYTES} bytes",
-                expected="a YAML file of operators",
-            )
-        return content.decode("utf-8")
+        return self.path.read_text("utf-8")
 
 
 def _locate(item: str | Path, folder: Path | None = None) -> _Source:
@@ -153,10 +134,8 @@ class _Stack:
     ) -> None:
         """Apply a file after the one that it extends, each file once.
 
-        Args:
-            source: The file.
-            extended_by: The files that extend it, the outermost first.
-            where: The file and line that name it; None if the caller did.
+        `extended_by` are the files that extend it, the outermost first; `where` is the file and
+        line that name it.
         """
         if source.shown in extended_by:
             chain = " -> ".join((*extended_by, source.shown))
@@ -193,12 +172,11 @@ class _Stack:
             self.files.extend(file for file in merged.files if file not in self.files)
         precisions = {merged.precision for merged in lists}
         if len(precisions) > 1:
-            precision_names = " and ".join(sorted(precisions))
-            self.problem(
-                source.shown, "the lists are for several precisions", precision_names, "one"
-            )
+            names = " and ".join(sorted(precisions))
+            self.problem(source.shown, "the lists are for several precisions", names, "one")
         self.about[source.shown] = (lists[0].precision, "any")
-        self.add(common_entries([merged.entries for merged in lists]))
+        # An operator that one of them does not know is on none, a boundary.
+        self.add(reduce(common_entries, (merged.entries for merged in lists)))
 
     def require(
         self, source: _Source, precisions: Collection[str] | None, targets: Collection[str] | None
@@ -268,15 +246,8 @@ _CAREFUL = (ListName.DENY, ListName.UNLISTED, ListName.INFER, ListName.CLEAR, Li
 """The lists, the most careful first: what is denied stays float32 and so does what follows."""
 
 
-def common_entries(lists: Sequence[Sequence[Entry]]) -> list[Entry]:
-    """Return what all of the lists allow.
-
-    An operator that one of them does not know is on none, a boundary.
-    """
-    return list(reduce(_merge_entries, lists))
-
-
-def _merge_entries(one: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
+def common_entries(one: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
+    """Return the stricter entries about nodes that both are about."""
     theirs: dict[tuple[str, str], list[Entry]] = {}
     for entry in other:
         theirs.setdefault(entry.key, []).append(entry)
@@ -289,22 +260,17 @@ def _merge_entries(one: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
 
 
 def _stricter_entry(one: Entry, other: Entry) -> Entry:
-    """Return the more careful of two entries, about the nodes that both are about."""
     ends = [entry.until for entry in (one, other) if entry.until is not None]
+    when = {condition.attribute: condition for condition in (*other.when, *one.when)}
+    for condition in other.when:
+        both = when[condition.attribute].values
+        values = tuple(value for value in both if value in condition.values)
+        when[condition.attribute] = Condition(condition.attribute, values)
     return replace(
         min(one, other, key=lambda entry: _CAREFUL.index(entry.list)),
         since=max(one.since or 0, other.since or 0) or None,
         until=min(ends, default=None),
-        when=tuple(_conditions(one, other)),
+        when=tuple(when.values()),
         no_kernel=one.no_kernel or other.no_kernel,
         only_between=one.only_between or other.only_between,
     )
-
-
-def _conditions(one: Entry, other: Entry) -> Iterator[Condition]:
-    theirs = {condition.attribute: condition for condition in other.when}
-    for condition in one.when:
-        match = theirs.pop(condition.attribute, condition)
-        values = tuple(value for value in condition.values if value in match.values)
-        yield Condition(condition.attribute, values)
-    yield from theirs.values()

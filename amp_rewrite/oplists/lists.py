@@ -1,8 +1,4 @@
-"""Op lists: which operators may, must not or need not be in low precision.
-
-A list is YAML (parse.py reads it); `load_lists` puts files, environment variables and the
-level together into one frozen `OpLists`. Rules: painting.md, section 2.
-"""
+"""Op lists: which operators may, must not or need not be in 16 bits (painting.md, section 2)."""
 
 from __future__ import annotations
 
@@ -44,11 +40,11 @@ class OpLists:
 
     Attributes:
         precision: "float16" or "bfloat16".
-        target: The name of a target; "any" in a file that is about all of them.
+        target: The name of a target, or "any".
         entries: All entries, in file order.
         node_rules: Nodes put on a list by name.
         level: One of LEVELS.
-        files: The files that the lists came from, in the order of application.
+        files: The files of the lists, in the order of application.
     """
 
     precision: str
@@ -74,29 +70,17 @@ class OpLists:
         precision: str = FLOAT16.name,
         target: str = targets.SCHEMA,
     ) -> OpLists:
-        """Return lists of unconditional entries; a name is "Op" or "domain::Op".
-
-        An operator on two of them is not an error here but in `checked`, as for every other source.
-
-        Raises:
-            OptionError: The names are not lists of strings, or the precision or target is unknown.
-        """
-        names_of = {
-            ListName.ALLOW: allow,
-            ListName.DENY: deny,
-            ListName.INFER: infer,
-            ListName.CLEAR: clear,
-        }
+        """Return lists of unconditional entries; a name is "Op" or "domain::Op"."""
         entries = (
             Entry(op, domain, name, "given by name", where=f"the given {name} list", asked="lists")
-            for name, ops in names_of.items()
+            for name, ops in zip(ListName, (allow, deny, infer, clear), strict=False)
             for domain, op in map(environment.split_name, arguments.texts(name, ops))
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether the level is UNSAFE_FORCE_ALL: every operator is painted, whatever its list."""
+        """Whether the level is UNSAFE_FORCE_ALL: every operator is converted."""
         return self.level == "UNSAFE_FORCE_ALL"
 
     @cached_property
@@ -109,7 +93,7 @@ class OpLists:
     def classify(
         self, domain: str, op: str, opset: int, attributes: Mapping[str, object]
     ) -> Entry | None:
-        """Return the entry that a node is under, or None if no list knows its operator.
+        """Return the entry of a node's operator, or None if it is on no list.
 
         Args:
             domain: The operator's domain ("" or "ai.onnx" for the default one).
@@ -117,10 +101,7 @@ class OpLists:
             opset: The version of `domain` that the model imports.
             attributes: The node's own attributes, as plain Python values.
         """
-        candidates = self._index.get(_key(domain, op))
-        if candidates is None:
-            return None
-        for entry in candidates:
+        for entry in self._index.get(_key(domain, op), ()):
             if not entry.conditional or entry.applies(opset, attributes):
                 return entry
         return None
@@ -133,18 +114,15 @@ class OpLists:
         """Return the lists as a level changes them.
 
         TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16, and of a target without
-        tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL leaves
-        the lists, and paints every operator; it is for float16 on targets with tensor cores only.
-
-        Raises:
-            OptionError: The level is unknown, or impossible for this precision and target.
+        tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL converts
+        every operator; it is for float16 on targets with tensor cores only.
         """
         name = _level(level)
         tensor_cores = self.precision == FLOAT16.name and targets.find(self.target).tensor_cores
         if name == "UNSAFE_FORCE_ALL" and not tensor_cores:
+            names = " or ".join(targets.with_tensor_cores())
             raise OptionError(
-                "level UNSAFE_FORCE_ALL exists for float16 on target "
-                f"{' or '.join(targets.with_tensor_cores())} only",
+                f"level UNSAFE_FORCE_ALL exists for float16 on target {names} only",
                 found=f"{self.precision} on target {self.target}",
                 remedy="choose another level",
             )
@@ -171,21 +149,11 @@ class OpLists:
         return customs
 
     def allowing(self, operators: Iterable[str]) -> OpLists:
-        """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone.
-
-        What a list says of the ports of an operator without a schema holds on.
-
-        Raises:
-            OptionError: They are not a list of strings.
-        """
+        """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone."""
         return self._move_operators(operators, ListName.ALLOW, "allow_ops")
 
     def denying(self, operators: Iterable[str]) -> OpLists:
-        """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone.
-
-        Raises:
-            OptionError: They are not a list of strings.
-        """
+        """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone."""
         return self._move_operators(operators, ListName.DENY, "deny_ops")
 
     def _move_operators(self, operators: Iterable[str], name: ListName, option: str) -> OpLists:
@@ -200,28 +168,23 @@ class OpLists:
         return self._change_entries(entries, self.level)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
-        """Return the lists after environment and level, checked.
+        """Return the lists after environment variables and a level, checked.
 
-        Args:
-            level: A level; None or "default" leaves the choice to AMP_REWRITE_LEVEL.
-            environ: The environment variables.
-
-        Raises:
-            OptionError: A level or an environment variable has an impossible value.
-            ListError: An operator is on two final lists.
+        The level None or "default" leaves the choice to AMP_REWRITE_LEVEL.
         """
-        environ = _environment(environ)
+        what = "variables by name, as os.environ has them"
+        for name, value in arguments.mapping("environ", environ, what=what).items():
+            arguments.text("environ", name, what=what)
+            arguments.text(f"the variable {name}", value, what="a string")
+        environ = with_tensorflow(environ)
         chosen = "default" if level is None else level
         if _level(chosen) == "default":
             chosen = environ.get(LEVEL_VARIABLE, "").strip() or chosen
-        return self._after_environment(environ).with_level(chosen).checked()
+        entries = environment.apply(self.entries, environ)
+        return self._change_entries(entries, self.level).with_level(chosen).checked()
 
     def checked(self) -> OpLists:
-        """Return the lists unchanged if no operator is on two of them.
-
-        Raises:
-            ListError: One is; the message names both lists and both places.
-        """
+        """Return the lists unchanged; ListError if an operator is on two of them."""
         clash = next(iter(self.conflicts()), None)
         if clash is not None:
             raise conflict_error(*clash)
@@ -236,9 +199,6 @@ class OpLists:
             if one.list != other.list and one.overlaps(other)
         ]
 
-    def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
-        return self._change_entries(environment.apply(self.entries, environ), self.level)
-
     def _change_entries(self, entries: tuple[Entry, ...], level: str) -> OpLists:
         """Return the lists with other entries and level; themselves, with their index, if equal."""
         if entries is self.entries and level == self.level:
@@ -251,10 +211,10 @@ def conflict_error(one: Entry, other: Entry) -> ListError:
     remedy = "give the operator one list; a list file takes it from another with its `remove` key"
     if ListName.UNLISTED not in (one.list, other.list):
         remedy = (
-            f"to move it, ADD it on one list and REMOVE it on the other: "
-            f"AMP_REWRITE_{other.list.upper()}LIST_ADD={one.qualified} with "
+            "to move it, set "
+            f"AMP_REWRITE_{other.list.upper()}LIST_ADD={one.qualified} and "
             f"AMP_REWRITE_{one.list.upper()}LIST_REMOVE={one.qualified}, "
-            f"or the `remove` key of a list file"
+            "or use the `remove` key of a list file"
         )
     return ListError(
         f"conflicting entries: {one.qualified} is on the {one.list} list ({one.where}) "
@@ -312,15 +272,6 @@ def _key(domain: str, op: str) -> tuple[str, str]:
     domain = arguments.text("domain", domain, what="the domain of an operator")
     op = arguments.text("op", op, what="the name of an operator")
     return "" if domain == "ai.onnx" else domain, op
-
-
-def _environment(variables: Mapping[str, str]) -> Mapping[str, str]:
-    what = "variables by name, as os.environ has them"
-    environ = arguments.mapping("environ", variables, what=what)
-    for name, value in environ.items():
-        arguments.text("environ", name, what=what)
-        arguments.text(f"the variable {name}", value, what="a string")
-    return with_tensorflow(environ)
 
 
 def _level(level: str) -> str:

@@ -15,12 +15,7 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A YAML value and the line (from 1) on which it starts.
-
-    Attributes:
-        value: A scalar, None, a list of Located, or a dict of str to Located.
-        line: The line.
-    """
+    """A YAML value (scalar, None, list or dict of Located) and its first line, from 1."""
 
     value: Any
     line: int
@@ -47,11 +42,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(text: str, name: str) -> Located:
-    """Return the document in `text`.
-
-    Args:
-        text: The YAML text: one document.
-        name: The file as errors show it.
+    """Return the one document in a YAML text; `name` is the file as errors show it.
 
     Raises:
         ListError: The text is not YAML, or uses aliases, non-text keys, a key twice, or a tag.
@@ -73,35 +64,32 @@ def load(text: str, name: str) -> Located:
 
 def _convert(node: yaml.Node, loader: _Loader, name: str) -> Located:
     line = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        return Located(_mapping(node, loader, name), line)
+    where = f"{name}:{line}"
     if isinstance(node, yaml.SequenceNode):
         return Located([_convert(item, loader, name) for item in node.value], line)
+    if isinstance(node, yaml.MappingNode):
+        entries: dict[str, Located] = {}
+        for key_node, value_node in node.value:
+            place, key = f"{name}:{key_node.start_mark.line + 1}", _convert(key_node, loader, name)
+            if not isinstance(key.value, str):
+                found = repr(key.value)
+                raise ListError("a key is not text", where=place, found=found, remedy="quote it")
+            if key.value in entries:
+                raise ListError("the same key twice", where=place, found=key.value)
+            entries[key.value] = _convert(value_node, loader, name)
+        return Located(entries, line)
     try:
         value = loader.construct_object(node, deep=True)
     except (ValueError, IndexError, KeyError, AttributeError, OverflowError) as error:
         # What PyYAML lets through for a tag that does not fit, such as `!!int ""`, `!!bool x`.
         what = f"not readable as YAML: {type(error).__name__}: {error}"
-        raise ListError(what, where=f"{name}:{line}", found=node.tag) from error
+        raise ListError(what, where=where, found=node.tag) from error
     if value is not None and not isinstance(value, Scalar):
         raise ListError(
             "unexpected kind of value",
-            where=f"{name}:{line}",
+            where=where,
             found=f"a {type(value).__name__}",
             expected="text or a number",
             remedy="put it in quotes",
         )
     return Located(value, line)
-
-
-def _mapping(node: yaml.MappingNode, loader: _Loader, name: str) -> dict[str, Located]:
-    entries: dict[str, Located] = {}
-    for key_node, value_node in node.value:
-        where = f"{name}:{key_node.start_mark.line + 1}"
-        key = _convert(key_node, loader, name).value
-        if not isinstance(key, str):
-            raise ListError("a key is not text", where=where, found=repr(key), remedy="quote it")
-        if key in entries:
-            raise ListError("the same key twice", where=where, found=key)
-        entries[key] = _convert(value_node, loader, name)
-    return entries

@@ -56,13 +56,10 @@ _ENTRY = _OPERATOR | _CUSTOM | {"since", "until", "when", "no_kernel", "only_bet
 
 @lru_cache(maxsize=32)
 def parse(text: str, name: str, *, checked: bool = True) -> ListFile:
-    """Return what a list file says; the result is shared between calls and must not be changed.
+    """Return a parsed list file, which is shared between calls and must not be changed.
 
-    Args:
-        text: The YAML text.
-        name: The file as errors show it.
-        checked: Hold what it names against schemas, types and targets, which takes onnx and numpy.
-            A wheel is built without them, of lists that tools/check_lists.py has passed.
+    `name` is the file as errors show it. Names are checked against schemas, types and targets, for
+    which onnx and numpy are needed; a wheel is built without them (`checked` is False).
     """
     try:
         document = located.load(text, name)
@@ -116,15 +113,13 @@ class _Parser:
     def head(self, top: dict[str, Located], line: int) -> None:
         version = top.get("version", Located(None, line))
         if version.value != FORMAT_VERSION:
-            self.problem(
-                version.line, "unknown version", version.kind, f"version: {FORMAT_VERSION}"
-            )
+            expected = f"version: {FORMAT_VERSION}"
+            self.problem(version.line, "unknown version", version.kind, expected)
         self.file.precision = self.word(top, "precision", line)
         self.file.target = self.word(top, "target", line)
         self.file.extend = self.text(top, "extend", line)
-        self.file.extend_where = (
-            f"{self.file.name}:{top['extend'].line}" if "extend" in top else None
-        )
+        if "extend" in top:
+            self.file.extend_where = f"{self.file.name}:{top['extend'].line}"
 
     def word(self, top: dict[str, Located], key: str, line: int) -> str:
         entry = top.get(key, Located(None, line))
@@ -207,7 +202,7 @@ class _Parser:
             self.file.entries.append(entry)
 
     def only_between(self, name: ListName, item: dict[str, Located]) -> bool:
-        """Return whether an entry of the infer list is about what lies between allow operators."""
+        """Return the switch of an entry of the infer list."""
         entry = item.get("only_between", Located(False, 0))
         if not isinstance(entry.value, bool):
             self.problem(entry.line, "`only_between` is no switch", entry.kind, "true or false")
@@ -217,7 +212,7 @@ class _Parser:
         return entry.value is True
 
     def custom(self, item: dict[str, Located]) -> Custom | None:
-        """Return what an entry says of the ports of an operator without a schema, or None."""
+        """Return the ports of an operator without a schema, or None."""
         if _CUSTOM.isdisjoint(item):
             return None
         outputs = self.ports(item, "outputs", (int, str), "numbers of inputs and names of types")
@@ -227,21 +222,20 @@ class _Parser:
         self, item: dict[str, Located], key: str, kinds: tuple[type, ...], expected: str
     ) -> tuple[Any, ...]:
         """Return a list of numbers of ports, or of names."""
-        ports_entry = item.get(key)
-        if ports_entry is None:
-            return ()
-        ports: list[Any] = (
-            ports_entry.value if isinstance(ports_entry.value, list) else [ports_entry]
-        )
-        plain = [entry.value for entry in ports]
+        plain = self.plain(item.get(key))
         for value in plain:
             is_port = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_port or (isinstance(value, int) and value < 0):
-                self.problem(
-                    ports_entry.line, f"`{key}` is not a list of ports", str(value), expected
-                )
+                what = f"`{key}` is not a list of ports"
+                self.problem(item[key].line, what, str(value), expected)
                 return ()
-        return tuple(plain)
+        return plain
+
+    def plain(self, entry: Located | None) -> tuple[Any, ...]:
+        """Return the values of a list, or a single one."""
+        if entry is None:
+            return ()
+        return tuple(e.value for e in (entry.value if isinstance(entry.value, list) else [entry]))
 
     def opset(self, item: dict[str, Located], key: str) -> int | None:
         entry = item.get(key)
@@ -262,12 +256,10 @@ class _Parser:
         return tuple(Condition(k, self.values(k, v)) for k, v in entry.value.items())
 
     def values(self, attribute: str, entry: Located) -> tuple[object, ...]:
-        values: list[Any] = entry.value if isinstance(entry.value, list) else [entry]
-        plain = tuple(v.value for v in values)
+        plain = self.plain(entry)
         if not plain or any(v is None or isinstance(v, list | dict) for v in plain):
-            self.problem(
-                entry.line, f"`{attribute}` has no values", entry.kind, "value or [values]"
-            )
+            what = f"`{attribute}` has no values"
+            self.problem(entry.line, what, entry.kind, "value or [values]")
         return tuple(v for v in plain if not isinstance(v, list | dict))
 
     def removal(self, item: dict[str, Located], line: int) -> None:

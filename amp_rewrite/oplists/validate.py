@@ -30,7 +30,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def words(key: str) -> tuple[str, ...]:
-    """Return what may stand behind `precision` or `target`."""
+    """Return the words for `precision` or `target`."""
     return (*(LOW if key == "precision" else targets.list_targets()), "any")
 
 
@@ -49,15 +49,12 @@ def operator(domain: str, name: object) -> Trouble | None:
 def entry(list_entry: Entry) -> Iterator[Trouble]:
     """Yield what is wrong with an entry's opset range and conditions."""
     newest = schemas.newest_opset(list_entry.domain)
-    for key, opset in (("since", list_entry.since), ("until", list_entry.until)):
+    since, until = list_entry.since, list_entry.until
+    for key, opset in (("since", since), ("until", until)):
         if opset is not None and newest is not None and opset > newest:
             yield f"`{key}` is newer than every opset", str(opset), f"at most {newest}"
-    if (
-        list_entry.since is not None
-        and list_entry.until is not None
-        and list_entry.since > list_entry.until
-    ):
-        yield "empty opset range", f"{list_entry.since} to {list_entry.until}", "since <= until"
+    if since is not None and until is not None and since > until:
+        yield "empty opset range", f"{since} to {until}", "since <= until"
     if list_entry.custom is not None:
         yield from _custom(list_entry, list_entry.custom)
     if newest is not None:

@@ -21,13 +21,7 @@ from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
 
 
 def check_provider(name: str) -> None:
-    """Refuse a provider that cannot run anything here.
-
-    Raises:
-        RuntimeMissingError: The engine is not installed, or too old.
-        OptionError: It has no such provider.
-        RunError: It has no device for it.
-    """
+    """Refuse a provider that cannot run anything here; the error says why."""
     if name == OPENVINO:
         core()
     elif not has_provider(name):
@@ -55,7 +49,7 @@ def own_choices(provider: str) -> dict[str, Provider]:
 
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
-    """Return what an engine does otherwise here than a model says."""
+    """Return in which types an engine computes here, where a model says otherwise."""
     return tuple(
         f"this processor has no instructions for {low}: OpenVINO computes it in float32"
         for low in LOW
@@ -105,10 +99,9 @@ def open_session(
 
 
 def give_back() -> None:
-    """Let the C library give the memory that it holds free back to the operating system.
+    """Let glibc, which keeps freed memory for each thread, return it to the operating system.
 
-    glibc keeps what threads have freed in a heap of each thread. It takes a tenth of a second for a
-    gigabyte; other C libraries are left alone.
+    It takes a tenth of a second for a gigabyte.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim

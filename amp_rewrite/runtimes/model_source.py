@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -46,24 +46,17 @@ class Message(NamedTuple):
 class _Folder:
     """A temporary folder of weights, which ends with the last session that reads it.
 
-    Attributes:
-        path: Where it is.
-        written: What was written there of what comes from files, by `_key` -> file and offset.
+    `written` are the weights there that come from files, by `_key` -> file and offset.
     """
 
     def __init__(self) -> None:
-        """Make it."""
         self.path = tempfile.mkdtemp(prefix="amp_rewrite-")
         self.written: dict[_Key, tuple[str, int]] = {}
         self._files = count()
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def hold(self, tensors: Sequence[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
-        """Return tensors as ones whose data are here; what is not here already is written.
-
-        Raises:
-            SaveError: It cannot be written.
-        """
+        """Return tensors whose data are here, after writing those that were not."""
         name, end, streams = f"{next(self._files)}.data", 0, list[Stream]()
         held: list[ir.TensorProtocol] = []
         for tensor in tensors:
@@ -98,8 +91,9 @@ _FOLDERS: weakref.WeakSet[_Folder] = weakref.WeakSet()
 def model_message(model: ir.Model, owner: object) -> Message:
     """Return a model as a message; weights that are in files stay there.
 
-    What is converted on its way, or too large for a message, is written to a temporary file, once
-    for all models that have it. That file ends when the last `owner` does.
+    Weights that are converted, or too large for a message, are written to a temporary file, once
+    for all models with them: writing them for each session takes 40 % more time for a `verify` of
+    600 MB. The file ends when the last `owner` does.
 
     Raises:
         SaveError: It cannot be written.
@@ -110,8 +104,9 @@ def model_message(model: ir.Model, owner: object) -> Message:
     values = [v for g in (copy.graph, *copy.graph.subgraphs()) for v in g.initializers.values()]
     tensors = [(v, v.const_value) for v in values if v.const_value is not None]
     large = [(v, t) for v, t in tensors if source_file(t) is not None or t.nbytes > _SMALL]
-    others = {id(t): t for t in all_tensors(copy)}.keys() - {id(t) for _, t in tensors}
-    if any(source_file(t) is not None or t.nbytes > _SMALL for t in _of(copy, others)):
+    known = {id(t) for _, t in tensors}
+    others = (t for t in all_tensors(copy) if id(t) not in known)
+    if any(source_file(t) is not None or t.nbytes > _SMALL for t in others):
         return Message(_saved(copy, owner))  # they are in attributes, or in functions
     folders = {t.base_dir for _, t in large if isinstance(t, ir.ExternalTensor)}
     in_files = all(isinstance(t, ir.ExternalTensor) for _, t in large)
@@ -122,10 +117,6 @@ def model_message(model: ir.Model, owner: object) -> Message:
         value.const_value = held
     weakref.finalize(owner, _keep, folder)
     return Message(to_proto(copy).SerializeToString(), folder.path)
-
-
-def _of(model: ir.Model, chosen: Collection[int]) -> Iterator[ir.TensorProtocol]:
-    return (tensor for tensor in all_tensors(model) if id(tensor) in chosen)
 
 
 def _keep(folder: _Folder) -> None:
@@ -142,7 +133,7 @@ def _folder_of(keys: Collection[_Key]) -> _Folder:
 
 
 def _key(stream: Stream) -> _Key | None:
-    """Return what tells tensors of equal content: their place in a file, and conversions."""
+    """Return the same for tensors of equal content: their place in a file, and conversions."""
     if not isinstance(stream.origin, FileRange):
         return None
     try:

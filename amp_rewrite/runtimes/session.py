@@ -22,13 +22,11 @@ class RanNode:
     """A node as an engine ran it: after its optimizer, copies and casts of its own included.
 
     Attributes:
-        name: Its name.
-        op: Its operator, as the engine calls it.
         provider: The execution provider that took it, or the engine that has none.
-        microseconds: How long the host was busy with it in the first run. A device may go on.
+        microseconds: The time that the host was busy with it in the first run.
         type: The element type that it computed in, as ONNX spells it; "" if that is not known.
-        covers: The names of the model's nodes that it computes, as far as the engine tells; a
-            node without a name is called as its first output.
+        covers: The names of the model's nodes that it computes, as far as the engine says; a node
+            without a name is called as its first output.
     """
 
     name: str

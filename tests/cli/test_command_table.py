@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -113,44 +112,6 @@ def test_a_switch_that_is_on_says_so_and_a_default_that_says_nothing_is_left_out
     assert "[default: float16]" in text
 
 
-VALUES = ("x", "1", "0.5", "text")
-"""What options take: names and paths, numbers, and a format."""
-
-
-def context_with(name: str, option: Any, words: list[str]) -> Any:
-    """Return what a command makes of an option, beside what it needs."""
-    given = command_of(name)
-    words = [*("m.onnx" for p in given.params if p.param_type_name == "argument"), *words]
-    for other in options_of(name):
-        if other.required and other.name != option.name:
-            words += [other.opts[0], "x"]
-    return given.make_context(name, words)
-
-
-def is_taken(name: str, option: Any, flag: str) -> bool:
-    """Tell whether a command takes an option, with a value of its kind."""
-    for words in ([flag],) if option.is_flag else ([flag, value] for value in VALUES):
-        with suppress(Exception):  # a value of another kind
-            context = context_with(name, option, words)
-            return context.get_parameter_source(option.name).name == "COMMANDLINE"
-    return False
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_that_is_shown_is_taken(name: str) -> None:
-    options = [option for option in options_of(name) if not option.is_eager]  # --help ends it
-    flags = [
-        (option, flag) for option in options for flag in (*option.opts, *option.secondary_opts)
-    ]
-    assert [flag for option, flag in flags if not is_taken(name, option, flag)] == []
-
-
-def test_an_option_of_another_command_is_not_taken() -> None:
-    other = next(option for option in options_of("train") if option.name == "epochs")
-    assert not is_taken("convert", other, "--epochs")
-
-
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
@@ -179,34 +140,6 @@ def precision_of(path: str) -> set[int]:
 )
 def test_commands_of_other_tools_become_those_here(words: list[str], expected: list[str]) -> None:
     assert understood(words) == expected
-
-
-@pytest.mark.parametrize(
-    ("option", "answer"),
-    [
-        ("--exclude", "--deny-op OPERATOR keeps an operator in float32"),
-        ("--bf16", "--precision bfloat16"),
-        ("--op_block_list", "--deny-op OPERATOR"),
-        ("--dtype", "--precision float16 or bfloat16"),
-        ("--input-shape", "--dim NAME=LENGTH"),
-        ("--force", "files are replaced without asking"),
-        ("--atol", "--rtol is the tolerance"),
-        ("--device", "--target names what the model is for"),
-    ],
-)
-def test_an_option_that_may_mean_several_things_is_answered(
-    model: str, option: str, answer: str
-) -> None:
-    status, output = run("convert", model, "-o", "out.onnx", option, "x")
-    assert status == 2
-    assert answer in output
-
-
-def test_compare_compares_two_models(model: str) -> None:
-    assert run("convert", model, "-o", "out.onnx", "--target", "schema")[0] == 0
-    status, output = run("compare", model, "out.onnx")
-    assert status == 0
-    assert "against the original" in output
 
 
 @pytest.mark.parametrize(

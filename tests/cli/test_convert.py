@@ -41,19 +41,6 @@ def convert(folder: Path, name: str, *options: object) -> int:
     return int(done.value.code or 0)
 
 
-def test_data_on_which_nothing_can_differ_give_no_model(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = folder / "r.json"
-    assert convert(folder, "good", "--data", folder / "large.npz", "--report", report) == 4
-    out, err = capsys.readouterr()
-    assert out.startswith("Not compared: output y is 1 everywhere in the original")
-    assert "nothing was written; --write-failed writes it anyway" in out
-    assert err == ""
-    assert json.loads(report.read_text())["verdict"]["status"] == "not compared"
-    assert not (folder / "out.onnx").exists()
-
-
 def test_data_of_which_nothing_fits_16_bits_leave_nothing_to_write(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,19 +125,6 @@ def test_what_is_in_doubt_has_a_status_of_its_own_and_is_written_if_one_insists(
     assert (folder / "out.onnx").exists()
 
 
-def test_where_a_tolerance_leaves_nothing_low_nothing_is_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, page = cancelling(folder), folder / "page.html"
-    options = ("--data", data, "--rtol", "1e-5", "--html", page)
-    assert convert(folder, "cancelling", *options) == 3
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last == "nothing was written; --write-failed writes it anyway"
-    assert not (folder / "out.onnx").exists()
-    assert "nothing left in float16: no mix passes rtol 1e-05" in page.read_text()
-    assert '"holds": false' in page.read_text() or '"holds":false' in page.read_text()
-
-
 def test_what_was_not_verified_in_time_is_not_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,24 +138,6 @@ def test_what_was_not_verified_in_time_is_not_written(
     forced = ("--data", folder / "data", "--budget", "0.001s", "--write-failed")
     assert convert(folder, "good", *forced) == 4
     assert f"wrote {folder / 'out.onnx'}, in doubt" in capsys.readouterr().out
-
-
-def test_a_verified_model_in_which_lists_leave_nothing_low_is_not_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert convert(folder, "good", "--verify", "--deny-op", "MatMul") == 3
-    out = capsys.readouterr().out
-    assert out.startswith("Passed on 1 made-up batch")
-    assert "; nothing left in float16: no mix passes" in out
-    assert not (folder / "out.onnx").exists()
-    assert convert(folder, "good", "--deny-op", "MatMul") == 0  # nobody asked for a verdict
-
-
-def test_what_is_low_already_is_written_again(folder: Path) -> None:
-    assert convert(folder, "good") == 0
-    (folder / "out.onnx").rename(folder / "once.onnx")
-    assert convert(folder, "once", "--verify") == 0
-    assert (folder / "out.onnx").exists()
 
 
 def test_verify_verifies_on_made_up_inputs_in_the_same_step(
@@ -251,20 +207,6 @@ def test_mistakes_are_one_line_and_leave_no_file(
     assert message in err
     assert "Traceback" not in err
     assert sorted(path.name for path in folder.iterdir()) == before
-
-
-def test_sizes_are_those_of_the_verified_run_unless_lengths_are_given(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = onnx.load(folder / "good.onnx")
-    for end in (*model.graph.input, *model.graph.output):
-        end.type.tensor_type.shape.dim[0].dim_param = "N"
-    onnx.save(model, folder / "free.onnx")
-    assert convert(folder, "free", "--data", folder / "data", "--verbose") == 0
-    assert f"casts move {2 * 2 * 4 * 6} bytes per run" in capsys.readouterr().out
-    given = ("--verbose", "--dim", "N=10")
-    assert convert(folder, "free", "--data", folder / "data", *given) == 0
-    assert f"casts move {2 * 10 * 4 * 6} bytes per run" in capsys.readouterr().out
 
 
 def test_the_result_is_run_on_a_provider_and_must_hold_there(

@@ -12,7 +12,6 @@ from sick_steps import BATCH, LARGE, joined, scaled, step
 
 import amp_rewrite as amp
 from amp_rewrite.cli.command_table import command as command_called
-from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.save import save
 
 pytestmark = pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
@@ -52,12 +51,3 @@ def test_underflow_is_printed_with_the_scales() -> None:
     assert "underflow: first: 100.0% of 16 elements of a gradient are zero" in text
     assert "all layers live at loss scale 262144; none overflows up to" in text
     assert "more layers" in command("low.onnx", "well.npz", "--top", "0")[1]
-
-
-def test_quiet_prints_nothing() -> None:
-    assert command("step.onnx", "data.npz", "--no-shuffle", "--quiet") == (1, "")
-
-
-def test_no_input_is_overwritten() -> None:
-    with pytest.raises(OptionError, match="overwrite"):
-        command("step.onnx", "data.npz", "--report", "step.onnx")

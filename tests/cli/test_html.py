@@ -48,32 +48,6 @@ def test_convert_writes_the_page_of_what_it_wrote(
     assert low.exists()
 
 
-def test_a_dry_run_writes_a_page_and_no_model(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    page = folder / "page.html"
-    given = ("--dry-run", "--html", page, "--verify", "--precision", "bfloat16")
-    assert run(capsys, "convert", folder / "model.onnx", *given)[0] == 0
-    data = data_of(page)
-    assert (data["precision"], data["overview"]["holds"]) == ("bfloat16", True)
-    assert {p.name for p in folder.iterdir()} == {"model.onnx", "data.npz", "page.html"}
-
-
-@pytest.mark.parametrize("page", ["model.onnx", "low.onnx", "report.json"])
-def test_a_page_overwrites_no_model_and_no_report(
-    page: str, capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    before = (folder / "model.onnx").read_bytes()
-    given = ("--report", folder / "report.json", "--html", folder / page)
-    status, _, err = run(
-        capsys, "convert", folder / "model.onnx", "-o", folder / "low.onnx", *given
-    )
-    assert status == 2
-    assert "would overwrite a model" in err or "two outputs are one file" in err
-    assert (folder / "model.onnx").read_bytes() == before
-    assert not (folder / "low.onnx").exists()
-
-
 def test_convert_notes_precision_and_reason_in_the_nodes(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -99,23 +73,6 @@ def test_the_page_and_the_terminal_say_the_same_of_a_file_that_was_written(
     [casts] = [fact["more"] for fact in overview["facts"] if fact["name"] == "Casts"]
     assert casts.endswith(" per run")
     assert "unknown size" not in out
-
-
-def test_a_report_has_the_bytes_of_casts_for_lengths_and_for_data(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    weights = ",".join(["0.5"] * 64)
-    text = f"""g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {{{weights}}}> {{
-      m = MatMul(x, w) y = Exp(m) }}"""
-    onnx.save(parse(text), tmp_path / "m.onnx")
-    x = np.arange(32, dtype=np.float32).reshape(4, 8) / 32
-    np.savez(tmp_path / "data.npz", x=x)
-    page = tmp_path / "page.html"
-    for given in (("--dim", "N=4"), ("--data", tmp_path / "data.npz")):
-        given = (*given, "--dry-run", "--html", page)
-        assert run(capsys, "convert", tmp_path / "m.onnx", *given)[0] == 0
-        [casts] = [f["more"] for f in data_of(page)["overview"]["facts"] if f["name"] == "Casts"]
-        assert casts == "384 bytes per run"
 
 
 def test_a_page_that_cannot_be_written_leaves_the_model_and_says_so(

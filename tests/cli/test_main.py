@@ -93,37 +93,6 @@ def test_an_interrupted_demo_removes_its_folder(
     assert sorted(folder.rglob("*")) == before
 
 
-SLOW_IMPORT = """
-import sys, time
-from amp_rewrite.cli.main import wait_for_imports
-wait_for_imports()
-try:
-    import slow
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("slow" in sys.modules and slow.done)
-"""
-SLOW = """
-import signal, time
-signal.raise_signal(signal.SIGINT)
-time.sleep(0.1)
-done = True
-"""
-
-
-def test_an_import_is_finished_before_it_is_interrupted(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(SLOW, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", SLOW_IMPORT],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=50,
-    )
-    assert done.stdout.strip() == "True"
-
-
 FULL = Path("/dev/full")
 OUTPUT_COMMANDS = {
     "version": ["--version"],

@@ -124,20 +124,6 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     assert "stress inputs" not in capsys.readouterr().out
 
 
-def test_verify_stresses_data_if_asked_to(late, capsys):
-    arguments = ("verify", late / "m.onnx", late / "low.onnx", "--data", late / "data.npz")
-    assert run(*arguments) == 0
-    assert "stress inputs" not in capsys.readouterr().out
-    assert run(*arguments, "--stress", "--stress-budget", "30s") == 1
-    out = capsys.readouterr().out
-    assert "; budget 30 s): late positions" in out
-    assert "position_ids [1, 8] 99992..99999" in out
-    assert run(*arguments, "--stress-budget", "30s") == 2
-    assert "--stress-budget has no effect without stress inputs" in capsys.readouterr().err
-    assert run(*arguments, "--stress", "--stress-budget", "never") == 2
-    assert "not a duration" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

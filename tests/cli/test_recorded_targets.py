@@ -84,11 +84,3 @@ def test_a_rewrite_takes_the_target_of_its_model_where_it_computes_in_the_precis
     assert amp.check(low).target == "webgpu"
     assert amp.check(low, target="cuda").target == "cuda"
     assert amp.convert(low, {"x": np.ones((2, 4), np.float32)}).result.options.target == "webgpu"
-
-
-def test_run_names_the_target_that_a_model_was_made_for(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("run", files / "low.onnx", "--data", files / "x.npz", "--repeat", 0) == 0
-    line = "the model says that it was made for target webgpu, which is WebGpuExecutionProvider"
-    assert line in capsys.readouterr().out

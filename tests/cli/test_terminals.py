@@ -11,7 +11,6 @@ import onnx
 import pytest
 from terminals import run_on_a_terminal
 
-from amp_rewrite.cli.command_table import COMMANDS, EXAMPLES, FIRST
 from amp_rewrite.cli.demo import IMAGE, demo_model
 from amp_rewrite.cli.main import main
 
@@ -64,30 +63,3 @@ def test_no_color_is_respected_on_a_terminal() -> None:
     assert ended.status == 0
     assert "stays float32" in ended.drawn
     assert not COLOR.search(ended.drawn)
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_help_is_no_wider_than_the_terminal_but_for_lines_to_type(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    out, _ = printed("convert --help", capsys)
-    typed = {line.strip() for example in EXAMPLES["convert"] for line in example.splitlines()}
-    lengths = [len(line) for line in out.splitlines() if line.strip() not in typed]
-    assert width - 20 < max(lengths) <= width
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_every_command_ends_with_examples_of_it(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, _ = printed(f"{command} --help", capsys)
-    typed = [line.strip() for line in out.partition("Examples:")[2].splitlines() if line.strip()]
-    expected = [line.strip() for example in EXAMPLES[command] for line in example.splitlines()]
-    assert typed == expected
-    assert any(line.startswith(f"amp-rewrite {command}") for line in typed)
-
-
-def test_the_list_of_commands_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = printed("--help", capsys)
-    assert [line.strip() for line in out.splitlines()[-len(FIRST) :]] == list(FIRST)

@@ -69,10 +69,6 @@ def test_resuming_gives_the_same_weights_as_one_run(folder):
         np.testing.assert_array_equal(array, parts[name])
 
 
-def test_quiet_prints_nothing(folder):
-    assert command("--quiet").output == ""
-
-
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -101,20 +97,6 @@ def test_what_cannot_be_done_is_an_error_in_one_line(folder, arguments, message)
         command(*arguments)
     assert "\n" not in str(caught.value)
     assert sorted(folder.iterdir()) == before
-
-
-def test_the_metrics_of_an_earlier_run_outlive_one_that_fails(folder):
-    command("--metrics", "m.csv", "--eval", "held.npz")
-    before = (folder / "m.csv").read_text()
-    rows = rows_of(folder / "m.csv")
-    assert [row["step"] for row in rows] == ["1", "2", "2"]
-    assert rows[-1]["eval_loss"]
-    np.savez("one.npz", x=batch(0, 8)["x"])
-    with pytest.raises(AmpError, match="not fed"):
-        command("--metrics", "m.csv", "--eval", "one.npz")
-    assert (folder / "m.csv").read_text() == before
-    command("--metrics", "m.csv", "--batch", "40")
-    assert len(rows_of(folder / "m.csv")) == 1
 
 
 def test_accuracy_is_evaluated_where_the_loss_compares_classes(folder):
@@ -185,11 +167,6 @@ def test_an_interruption_leaves_whole_files_and_can_be_resumed(folder, monkeypat
         np.testing.assert_array_equal(array, parts[name])
     rows = rows_of(folder / "m.csv")
     assert [int(row["step"]) for row in rows] == list(range(1, 21))
-
-
-@pytest.mark.parametrize("arguments", [["--threads", "-1"], ["--epochs", "few"]])
-def test_wrong_usage_has_its_own_status(folder, arguments):
-    assert command(*arguments).exit_code == 2
 
 
 @pytest.fixture

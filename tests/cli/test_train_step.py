@@ -98,10 +98,6 @@ def test_attention_whose_scores_are_an_output_is_trained(folder, opset, mode):
     np.testing.assert_allclose(slope, -np.sum(moved.astype(np.float64) ** 2), rtol=0.03)
 
 
-def test_quiet_prints_nothing():
-    assert command("--quiet").output == ""
-
-
 OPTIMIZERS = {
     "adam by default": ([], amp.optimizers.Adam()),
     "its options": (
@@ -200,11 +196,6 @@ def test_predictions_may_have_colons_in_their_name():
     assert read_info(amp.load("step.onnx")).targets == targets
 
 
-def test_the_models_own_loss_tells_what_accuracy_is():
-    command(forward="classifier.onnx")
-    assert read_info(amp.load("step.onnx")).targets == {"logits": "logits", "labels": "t"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "trained"),
     [
@@ -296,11 +287,6 @@ def test_a_step_is_no_model_to_make_a_step_of():
         CliRunner().invoke(
             APP, ["step.onnx", "-o", "s.onnx", "--loss", "loss"], catch_exceptions=False
         )
-
-
-@pytest.mark.parametrize("arguments", [["--learning-rate", "x"], ["--accumulate", "0"], ["--what"]])
-def test_wrong_usage_has_its_own_status(arguments):
-    assert command(*arguments).exit_code == 2
 
 
 def test_gradients_of_several_batches_make_an_update():

@@ -39,26 +39,10 @@ def test_cuda_multiplies_float16_and_the_table_is_read_once(cuda: KernelTable) -
     assert cuda.version == kernels.versions("CUDAExecutionProvider")[-1]
 
 
-@pytest.mark.parametrize(
-    ("t", "t1", "t2", "expected"),
-    [(F16, F16, F16, True), (F32, F32, F32, True), (F16, F32, F32, False), (F32, F32, F16, False)],
-)
-def test_cuda_ties_the_variables_of_batch_normalization(
-    cuda: KernelTable, t: str, t1: str, t2: str, expected: bool
-) -> None:
-    types = {"T": t, "T1": t1, "T2": t2}
-    assert cuda.has_kernel("", "BatchNormalization", 15, types) is expected
-
-
 def test_a_kernel_serves_the_versions_it_was_registered_for(cuda: KernelTable) -> None:
     assert not cuda.has_kernel("", "Conv", 21, {"T": BF16})
     assert cuda.has_kernel("", "Conv", 22, {"T": BF16})
     assert cuda.has_kernel("", "Conv", 23, {"T": BF16})  # Conv-22 is in force at opset 23
-
-
-def test_an_operator_that_the_table_lacks_has_no_kernel(cuda: KernelTable) -> None:
-    assert not cuda.has_kernel("", "Mean", 13, {"T": F32})
-    assert not cuda.has_kernel("my.domain", "Foo", 1, {})
 
 
 def test_an_unknown_provider_or_version_names_the_tables_there_are() -> None:
@@ -121,24 +105,6 @@ def test_two_tables_have_the_types_in_common_that_both_admit() -> None:
     apart = table(7, None, T="a", U="c").common(table(7, None, T="b", U="c"))
     assert not apart.has_kernel("", "Op", 7, {"T": "a", "U": "c"})
     assert apart.has_kernel("", "Op", 7, {"U": "c"})  # a call that leaves T away
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "served"),
-    [
-        ((7, None), (7, None), {7}),
-        ((7, 13), (9, None), {9}),
-        ((7, 13), (11, 20), {11, 12, 13}),
-        ((7, None), (9, None), set()),
-        ((7, 8), (9, 20), set()),
-    ],
-)
-def test_two_tables_have_the_versions_in_common_that_both_serve(
-    one: tuple[int, int | None], other: tuple[int, int | None], served: set[int]
-) -> None:
-    for pair in ((one, other), (other, one)):
-        found = kernel(*(table(*ends, T="a") for ends in pair))
-        assert {v for v in range(1, 25) if found is not None and found.serves(v)} == served
 
 
 def test_the_tables_of_targets_in_common_are_what_both_have() -> None:

@@ -81,12 +81,6 @@ def test_what_another_parser_made_is_not_read(checkout: Path) -> None:
     assert nodes(SMALL) == ["first"]
 
 
-def test_nothing_is_written_where_pip_installed_the_lists(checkout: Path) -> None:
-    (checkout.parent / "pyproject.toml").unlink()
-    assert nodes(SMALL) == ["first"]
-    assert kept(checkout) == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_built_in_list_says_what_parsing_it_says(
     name: str, monkeypatch: pytest.MonkeyPatch

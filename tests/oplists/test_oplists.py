@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import FrozenInstanceError
 
 import pytest
 
 from amp_rewrite.errors import ListError, OptionError
-from amp_rewrite.oplists import Entry, ListName, OpLists, load_lists
+from amp_rewrite.oplists import ListName, OpLists, load_lists
 
 
 def listed(lists: OpLists, op: str, opset: int = 18, **attributes: object) -> str | None:
@@ -50,24 +49,6 @@ def test_built_in_lists_classify(precision: str, target: str, op: str, expected:
     assert (lists.precision, lists.target) == (precision, target)
 
 
-def test_an_operator_that_no_list_knows_has_no_entry() -> None:
-    lists = load_lists(environ={})
-    assert lists.classify("my.domain", "Foo", 1, {}) is None
-    assert not lists.knows("my.domain", "Foo")
-
-
-def test_entries_and_lists_are_frozen_and_say_where_they_come_from() -> None:
-    lists = load_lists(environ={})
-    entry = lists.classify("ai.onnx", "MatMul", 18, {})
-    assert isinstance(entry, Entry)
-    assert entry.where.startswith("lists/float16_cuda.yaml:")
-    assert "tensor cores" in entry.why.lower()
-    with pytest.raises(FrozenInstanceError):
-        entry.op = "Gemm"  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(FrozenInstanceError):
-        lists.level = "x"  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def test_a_condition_takes_the_schema_default_of_a_missing_attribute() -> None:
     lists = load_lists(environ={})
     assert listed(lists, "Resize", 18) == "clear"
@@ -98,11 +79,6 @@ def test_the_environment_moves_an_operator() -> None:
     assert listed(lists, "com.microsoft::Inverse", 1) == "deny"
 
 
-def test_removal_wins_over_addition_of_one_list() -> None:
-    environ = {f"AMP_REWRITE_ALLOWLIST_{change}": "MatMul" for change in ("ADD", "REMOVE")}
-    assert listed(load_lists(environ=environ), "MatMul") is None
-
-
 def test_the_older_names_apply_after_the_new_ones() -> None:
     environ = {
         "AMP_REWRITE_ALLOWLIST_REMOVE": "MatMul",
@@ -118,7 +94,7 @@ def test_an_operator_on_two_lists_is_an_error_that_says_how_to_move_it() -> None
     message = (
         r"conflicting entries: MatMul is on the allow list \(lists/float16_cuda\.yaml:\d+\) and on "
         r"the deny list \(environment AMP_REWRITE_DENYLIST_ADD\).*"
-        r"AMP_REWRITE_DENYLIST_ADD=MatMul with AMP_REWRITE_ALLOWLIST_REMOVE=MatMul"
+        r"AMP_REWRITE_DENYLIST_ADD=MatMul and AMP_REWRITE_ALLOWLIST_REMOVE=MatMul"
     )
     with pytest.raises(ListError, match=message):
         load_lists(environ={"AMP_REWRITE_DENYLIST_ADD": "MatMul"})
@@ -164,19 +140,6 @@ def test_treat_infer_as_deny_moves_infer_with_its_overrides() -> None:
     assert found == ["deny", "deny", "deny", "allow", "clear"]
 
 
-def test_unsafe_force_all_leaves_the_lists() -> None:
-    lists = load_lists(level="UNSAFE_FORCE_ALL", environ={})
-    assert lists.is_unsafe
-    assert lists.entries == load_lists(environ={}).entries
-    assert not load_lists(environ={}).is_unsafe
-
-
-def test_a_level_that_was_passed_wins_over_the_environment() -> None:
-    environ = {"AMP_REWRITE_LEVEL": "TENSOR_CORES_ONLY"}
-    assert load_lists(level="UNSAFE_FORCE_ALL", environ=environ).level == "UNSAFE_FORCE_ALL"
-    assert load_lists(level=None, environ=environ).level == "TENSOR_CORES_ONLY"
-
-
 def test_impossible_options_are_errors() -> None:
     with pytest.raises(
         OptionError, match="unknown level; found 'FAST'; expected default or TENSOR"
@@ -194,9 +157,3 @@ def test_lists_by_name_follow_the_same_rules() -> None:
     lists = OpLists.from_names(allow=["MatMul", "com.microsoft::Attention"], clear=["Relu"])
     assert listed(lists, "com.microsoft::Attention", 1) == "allow"
     assert listed(lists.with_level("TENSOR_CORES_ONLY"), "Relu") is None
-
-
-def test_one_load_does_not_leak_into_the_next() -> None:
-    before = load_lists(environ={})
-    load_lists(level="TENSOR_CORES_ONLY", environ={"AMP_REWRITE_ALLOWLIST_REMOVE": "MatMul"})
-    assert load_lists(environ={}) == before

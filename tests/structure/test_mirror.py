@@ -31,6 +31,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "cli/test_train_data": "train on CSV: train and the data",
+    "numerics/convert/test_load_judge": "verify and convert, where ONNX Runtime loads no result",
     "numerics/test_outlier_weights": "plain conversion, where weights have outliers",
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",
     "numerics/test_scaled_spellings": "scaling through every operator that scales, in conversion",

@@ -249,9 +249,8 @@ def _convert_for_openvino(source: Source, rng: random.Random) -> None:
 def _raise_opset(source: Source, rng: random.Random) -> None:
     """Move to a newer opset; a model that cannot be moved is refused."""
     opset = rng.randint(max(imported(source.proto), 18), 25)
-    inlined = rng.random() < 0.5
     try:
-        raised = amp.raise_opset(source.path, opset, inline_functions=inlined)
+        raised = amp.raise_opset(source.path, opset)
     except amp.AmpError:
         return
     path = source.path.with_name("result.onnx")

@@ -141,8 +141,6 @@ def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
     assert calls == []
     load_libraries(Device("cuda"))
     assert calls == ["loaded"]
-    monkeypatch.setattr(devices, "import_runtime", SimpleNamespace)
-    load_libraries(Device("cuda"))  # an older runtime has no such function
 
 
 def test_the_driver_tells_name_capability_memory_and_version():

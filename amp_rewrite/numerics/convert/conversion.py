@@ -1,4 +1,4 @@
-"""The result of `convert`: the rewritten model, and whether it holds."""
+"""The result of `convert`: the rewritten model, and whether it passes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,19 @@ from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
 
 
 class Kept(NamedTuple):
-    """The nodes that the error budget keeps float32.
-
-    Attributes:
-        rules: The nodes as node rules, with reasons.
-        predicted: The predicted error by the one that is allowed.
-        runs: How many choices were run.
-        budget: What each rounding adds to the error of the outputs.
-    """
+    """The nodes that the error budget keeps float32; `predicted` is relative to the limit."""
 
     rules: tuple[NodeRule, ...]
     predicted: float
-    runs: int
     budget: Budget
 
 
@@ -49,12 +41,11 @@ class Conversion:
 
     Attributes:
         result: The rewrite, under the rules that were found.
-        verification: How far it is from the original.
-        calibration: What the data's ranges forbid; None without data.
-        kept: What else the error budget keeps float32; None if the model holds without, or if
-            nothing could be measured: without data, unless the rounded weights are to blame.
+        verification: The comparison with the original.
+        calibration: The values that do not fit on the data; None without data.
+        kept: The nodes that the error budget keeps float32; None if it was not needed or measured.
         shapes: The shapes of the first verified batch, by the names of values.
-        vain: Whether it is in doubt and what would mend it leaves nothing low.
+        vain: Whether it is in doubt, and a mix that passes has nothing in 16 bits.
         raised: The model at a newer opset, if it was upgraded.
         given: The model as it was read, if it was upgraded.
         wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
@@ -89,19 +80,20 @@ class Conversion:
 
     @property
     def ok(self) -> bool:
-        """Whether the rewritten model holds."""
+        """Whether the rewritten model passes."""
         return self.verification.ok
 
     @property
     def is_low(self) -> bool:
-        """Whether anything of it computes in the low type."""
+        """Whether anything of it computes in 16 bits."""
         return self.result.plan.computes_low
 
     @property
     def nothing_left(self) -> str | None:
-        """Why there is nothing to write: no part is low, nor was one; None if one is."""
+        """Why there is nothing to write: no part is in 16 bits, nor was one; None if one is."""
         measured = self.kept or (self.calibration is not None and self.calibration.rules)
-        if self.is_low or not (measured or _is_in_vain(self.result)):
+        unchanged = not self.result.changed and not self.result.report.summary.nodes_low_before
+        if self.is_low or not (measured or unchanged):
             return None
         precision = self.result.options.precision
         limits = self.verification.tolerances
@@ -110,7 +102,7 @@ class Conversion:
 
     @property
     def writable(self) -> bool:
-        """Whether `save` writes it unasked: it holds, and something of it is low."""
+        """Whether `save` writes it unasked: it passes, and something is in 16 bits."""
         return self.ok and self.nothing_left is None
 
     @property
@@ -122,14 +114,7 @@ class Conversion:
         return replace(self.verification.verdict, notes=(*notes, *self._steps()))
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
-        """Return the report of the rewrite, with the verdict under a key of its own.
-
-        Args:
-            report: That report, if it was asked for in another form.
-
-        Raises:
-            OptionError: It is not one.
-        """
+        """Return the report of the rewrite, or a form of it, with the verdict as another key."""
         if not isinstance(report, Report | None):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 "not a report of a rewrite", found=f"an object of type {type(report).__name__}"
@@ -155,26 +140,22 @@ class Conversion:
 
         Args:
             path: The model file; external data go to a file next to it.
-            write_failed: Write it even if it does not hold, or is in doubt.
+            write_failed: Write it even if it failed, or is in doubt.
             progress: Called every few MiB.
 
         Raises:
-            VerdictError: It does not hold, is in doubt, or has nothing low left; nothing was
-                written.
+            VerdictError: It failed, is in doubt, or has nothing in 16 bits.
             UnloadableError: ONNX Runtime does not load the file; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
         if not (arguments.switch("write_failed", write_failed) or self.writable):
-            raise VerdictError(self._objections(), self)
+            verdict, left = self.verdict, self.nothing_left
+            doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
+            objections = (*(() if left is None else (left,)), *verdict.failures, *doubts)
+            raise VerdictError(objections, self)
         target = self.result.options.chosen_target
         with judged_by(LoadJudge(self, target, insists=write_failed)):
             self.result.save(path, progress=progress)
-
-    def _objections(self) -> tuple[str, ...]:
-        """Return what speaks against writing it, one line each."""
-        verdict, left = self.verdict, self.nothing_left
-        doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
-        return (*(() if left is None else (left,)), *verdict.failures, *doubts)
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
@@ -186,21 +167,14 @@ class Conversion:
             total = self.calibration.total or batches
             part = "" if batches == total else f" on {batches} of {total} batches"
             if part or self.calibration.nodes:
-                kept = _nodes(len(self.calibration.nodes))
+                kept = counted(len(self.calibration.nodes), "node")
                 steps.append(f"calibration{part} keeps {kept} float32")
         if self.kept is not None:
-            steps.append(f"the error budget keeps {_nodes(len(self.kept.rules), 'more ')} float32")
+            steps.append(
+                f"the error budget keeps {counted(len(self.kept.rules), 'more node')} float32"
+            )
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
         if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
-
-
-def _is_in_vain(result: RewriteResult) -> bool:
-    """Tell whether a rewrite is the float32 model as it came, in which nothing was low."""
-    return not result.changed and not result.report.summary.nodes_low_before
-
-
-def _nodes(count: int, more: str = "") -> str:
-    return f"{count:,} {more}{'node' if count == 1 else 'nodes'}"

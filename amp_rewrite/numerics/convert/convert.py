@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Unpack, cast
@@ -10,20 +11,17 @@ from typing import Unpack, cast
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.verify import device_providers
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.convert.judge import judged, tried
 from amp_rewrite.numerics.convert.keep_float32 import fit_to_made_up, mend
-from amp_rewrite.numerics.convert.measure import measured
 from amp_rewrite.numerics.convert.opset import upgraded
-from amp_rewrite.numerics.convert.scale import proved_rewrite
+from amp_rewrite.numerics.convert.scale import measured, proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.rewriting.api import (
-    RewriteResult,
     rewrite_as_found,
     untold_estimates,
     warn_of_estimate,
@@ -53,40 +51,35 @@ def convert(
     opset: int | str = AUTO,
     **changes: Unpack[Changes],
 ) -> Conversion:
-    """Rewrite a model so that it holds on data: calibrate, rewrite, verify, keep more if needed.
+    """Convert a model so that it passes on data: calibrate, rewrite, verify, keep more if needed.
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
-    then, or a value inside overflows, the error budget chooses what has to stay float32 as well
-    (docs/error_budget.md). Without data the model is rewritten and verified with made-up inputs,
-    which take their place only where the rounded weights are to blame or a value inside overflows
-    on them.
+    then, or a value inside overflows, the error budget chooses what else stays float32
+    (docs/error_budget.md). Without data, made-up inputs verify the model; they choose what stays
+    float32 only if the rounded weights are to blame or a value inside overflows on them.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
             they are read several times, and kept in memory if the model has to be tuned.
-        options: How to rewrite; None for the default options.
-        rtol: The largest error of an output, relative to its largest magnitude; None for what
-            `verify` asks for, a cosine of 0.999 and the same classes.
-        budget: Seconds for all of it, of which calibrating takes at most half. A model that was
-            not verified on everything by then is in doubt.
-        stress: Verify with stress inputs as well; None does so without data, and if `strict` is
-            set.
-        output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
-            taken for it.
+        options: The options of the rewrite; None for the default ones.
+        rtol: The largest error of an output, relative to its largest magnitude; None as `verify`.
+        budget: Seconds for all of it, half of them for calibrating. A model that was not verified
+            in time is in doubt.
+        stress: Verify with stress inputs as well. Default: without data, and with `strict`.
+        output: The file to write if the model passes; a file of data that ends in .onnx is it.
         progress: Called at the beginning of each step and of its parts.
-        providers: Run the rewritten model itself on these execution providers as well, as for
-            `verify`: what they compute must hold. None runs it on none.
+        providers: Run the result on these execution providers as well; their outputs must pass.
         opset: The opset of ai.onnx that the model is upgraded to first, or "keep". "auto" upgrades
-            it where a newer one lets more of it be low, and its outputs stay the same.
+            it if more of it becomes 16-bit, and its outputs stay the same.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The rewritten model and its verdict. `save` writes nothing that does not hold, that is in
-        doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
+        The rewritten model and its verdict. `save` refuses a model that failed, is in doubt, or has
+        nothing in 16 bits.
 
     Raises:
-        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
+        VerdictError: It is to be written, but failed, is in doubt, or has nothing in 16 bits.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
 
@@ -104,7 +97,9 @@ def convert(
     stress = None if stress is None else arguments.switch("stress", stress)
     terms = Terms(
         kept,
-        _tolerance(rtol),
+        rtol
+        if rtol is None
+        else arguments.number("rtol", rtol, low=0, expected="a number of at least 0"),
         arguments.number(
             "budget", budget, low=0, above=True, expected="a positive number of seconds"
         ),
@@ -122,28 +117,10 @@ def convert(
     return made
 
 
-def judge(
-    flat: FlatGraph,
-    result: RewriteResult,
-    *,
-    rtol: float | None = None,
-    progress: Progress | None = None,
-) -> Conversion:
-    """Return a rewrite with its verdict on made-up and stress inputs.
-
-    It is another rewrite than the one given if rounded weights do harm, as for `convert`.
-
-    Raises:
-        AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
-    """
-    terms = Terms(None, _tolerance(rtol), progress=progress or silent)
-    return converted(Work(flat, result.options), terms, result).made
-
-
-def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> Trial:
-    """Take the steps of a conversion; the rewrite may have been made."""
+def converted(work: Work, terms: Terms) -> Trial:
+    """Take the steps of a conversion."""
     with untold_estimates():
-        trial = _converted(work, terms, result)
+        trial = _converted(work, terms)
         if not trial.made.writable:
             trial = _with_wide_inputs(work, terms, trial)
     warn_of_estimate(trial.made.result, stacklevel=5)
@@ -155,22 +132,22 @@ def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
     context, options = before.made.result.context, work.options
     names, main = context.type_graph.flat.value_names, context.type_graph.flat.main
     inputs = tuple(names[v] for v in main.inputs if v in context.low_ends)
-    if not (inputs and terms.seconds_left(0.0)):
+    if not (inputs and terms.ends() > time.monotonic()):
         return before
     terms.progress("trying float32 inputs")
     kept = () if isinstance(options.keep_io_types, bool) else options.keep_io_types
     wide = replace(work, options=replace(options, keep_io_types=(*kept, *inputs)))
-    after = _converted(wide, terms, None)
+    after = _converted(wide, terms)
     if not after.made.writable:
         return before
     return after._replace(made=replace(after.made, wide_inputs=inputs))
 
 
-def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:
+def _converted(work: Work, terms: Terms) -> Trial:
     if terms.data is not None:
         terms.progress("calibrating")
         return mend(tried(measured(work, terms.data, terms), terms), terms)
-    rewritten = rewrite_as_found(work.flat, work.options) if result is None else result
+    rewritten = rewrite_as_found(work.flat, work.options)
     rewritten = proved_rewrite(work.flat, rewritten, work.options)
     work = replace(work, refused=rewritten.refused)
     if rewritten.scaling is not None:
@@ -178,9 +155,3 @@ def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:
         work = replace(work, flat=scaling.flat, given=work.flat, scaling=scaling)
     first = judged(work, rewritten, terms)
     return fit_to_made_up(first, terms) or mend(first, terms)
-
-
-def _tolerance(rtol: float | None) -> float | None:
-    if rtol is None:
-        return None
-    return arguments.number("rtol", rtol, low=0, expected="a number of at least 0")

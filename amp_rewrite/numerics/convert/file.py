@@ -33,17 +33,9 @@ BUDGET = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The checks that are requested besides the rewrite.
+    """The checks that are requested besides the rewrite: options of `amp-rewrite convert`.
 
-    Attributes:
-        data: Files to calibrate on, to verify with and to measure roundings on.
-        verify: Whether the result is verified, without data on made-up inputs.
-        stress: Whether stress inputs are tried; None is so with `strict`.
-        rtol: The largest error; None for what `verify` asks for.
-        seconds: Time for calibration, verification and the error budget; None for BUDGET.
-        write_failed: Whether the model is written even if it does not hold.
-        opset: The opset that the model is upgraded to first: a number, "auto" or "keep".
-        provider: The execution provider that the result is run on as well, if any.
+    `seconds` is the time for all of them; None for BUDGET.
     """
 
     data: Sequence[Path] = ()
@@ -66,11 +58,7 @@ class Asked:
         return self.seconds or BUDGET
 
     def check(self, *, verifies: bool) -> None:
-        """Refuse what is said about a verdict where there is none.
-
-        Raises:
-            OptionError: Something is.
-        """
+        """Refuse options about a verdict if there is none."""
         options_given = {
             "--rtol": self.rtol is not None,
             "--budget": self.seconds is not None,
@@ -89,11 +77,8 @@ class FileConversion:
     """The outcome for a file.
 
     Attributes:
-        model: The file.
-        asked: What was asked for.
-        result: The rewrite.
-        made: Its verdict, if there is one.
-        missing: What `strict` misses, if anything.
+        made: The rewrite with its verdict, if there is one.
+        missing: The shortcomings that `strict` refuses, if any.
         given: The model as it was read.
         raised: The model at a newer opset, if it was upgraded.
     """
@@ -115,7 +100,7 @@ class FileConversion:
 
     @property
     def nothing_left(self) -> bool:
-        """Whether what was measured left nothing low."""
+        """Whether nothing is left in 16 bits by what was measured."""
         return self.made is not None and self.made.nothing_left is not None
 
     @property
@@ -135,13 +120,12 @@ class FileConversion:
 
         return with_gain(self.raised, report, self.given, self.result.options)
 
-    def save(self, path: PathLike, progress: Writing | None = None) -> None:
-        """Write the result; if there is a verdict, ONNX Runtime has to load the file first.
-
-        Raises:
-            UnloadableError: It does not load; nothing was written.
-            SaveError: It cannot be written; no new file is left behind.
-        """
+    def save(
+        self, path: PathLike, progress: Writing | None = None, *, annotate: bool = False
+    ) -> None:
+        """Write the result, as `Conversion.save` does if there is a verdict."""
+        if annotate:
+            self.result.annotate()
         if self.made is None:
             self.result.save(path, progress=progress)
         else:
@@ -155,61 +139,38 @@ class FileConversion:
 def convert_file(
     model: Path, options: RewriteOptions, asked: Asked, progress: Progress
 ) -> FileConversion:
-    """Rewrite a model's file, and verify the result where that is asked for.
-
-    `strict` asks for it as well, but not of a training step, whose outputs are the next states.
-
-    Raises:
-        AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
-    """
-    judged = options.strict and asked.stress is None
-    asked.check(verifies=asked.converts or judged)
+    """Rewrite a model's file, and verify the result if that is asked for, also by `strict`."""
+    strictly = options.strict and asked.stress is None
+    asked.check(verifies=asked.converts or strictly)
     given = read_source(model, inline_functions=options.inline_functions)
     flat, raised = upgraded(given, asked.opset, options)
+    if step_description(flat):  # its outputs are new states
+        strictly = False
+        asked.check(verifies=asked.converts)
     conversion = None
     try:
-        if asked.converts:
-            conversion = _convert(flat, options, asked, progress)
+        if asked.converts or strictly:
+            from amp_rewrite.numerics.convert.convert import convert
+
+            conversion = convert(
+                flat,
+                asked.data or None,
+                options,
+                rtol=asked.rtol,
+                budget=asked.budget,
+                stress=asked.stress,
+                progress=progress,
+                providers=None if asked.provider is None else [asked.provider],
+                opset=KEEP,
+            )
         result = rewrite(flat, options) if conversion is None else conversion.result
-        if conversion is None and judged:
-            conversion = _judge_strictly(flat, result, asked, progress)
     except StrictError as error:
         return FileConversion(model, asked, error.result, None, error, given, raised)
-    result = result if conversion is None else conversion.result
-    return FileConversion(model, asked, result, conversion, None, given, raised)
-
-
-def _convert(
-    flat: FlatGraph, options: RewriteOptions, asked: Asked, progress: Progress
-) -> Conversion:
-    from amp_rewrite.numerics.convert.convert import convert
-
-    return convert(
-        flat,
-        asked.data or None,
-        options,
-        rtol=asked.rtol,
-        budget=asked.budget,
-        stress=asked.stress,
-        progress=progress,
-        providers=None if asked.provider is None else [asked.provider],
-        opset=KEEP,
-    )
-
-
-def _judge_strictly(
-    flat: FlatGraph, result: RewriteResult, asked: Asked, progress: Progress
-) -> Conversion | None:
-    """Return the verdict that `strict` asks for; None for a training step."""
-    if step_description(result.flat):
-        asked.check(verifies=False)
-        return None
-    from amp_rewrite.numerics.convert.convert import judge
-
-    try:
-        return judge(flat, result, rtol=asked.rtol, progress=progress)
     except RuntimeMissingError as error:
+        if asked.converts:
+            raise
         raise RuntimeMissingError(
             "--strict verifies the result, for which ONNX Runtime is not installed",
             remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
         ) from error
+    return FileConversion(model, asked, result, conversion, None, given, raised)

@@ -1,8 +1,7 @@
-"""Second step of a conversion: rewrite what is known by now, and compare it with the original."""
+"""Rewrite a model by what is known of it, and compare the result with the original."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from amp_rewrite import targets
@@ -31,7 +30,7 @@ def tried(work: Work, terms: Terms) -> Trial:
 def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
     """Verify what was rewritten."""
     terms.progress("verifying")
-    begins, run, shapes = time.monotonic(), None, {}
+    run, shapes = None, {}
     tolerances = Tolerances.of(work.options.low, terms.rtol)
     try:
         with time_limit(terms.ends()):
@@ -51,11 +50,11 @@ def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
     except OutOfTimeError:  # no model was loaded
         report, run = _unverified(work, tolerances, terms), None
     made = Conversion(result, report, work.calibration, work.kept, shapes)
-    return Trial(work, made, run, time.monotonic() - begins)
+    return Trial(work, made, run)
 
 
 def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyReport:
-    """Return what is known of a model for whose verification no time was left."""
+    """Return the report on a model for whose verification no time was left."""
     return VerifyReport(
         work.options.low.name,
         0,
@@ -73,9 +72,9 @@ def fails_on_data(report: VerifyReport) -> bool:
 
 
 def compared_outputs(report: VerifyReport) -> tuple[OutputComparison, ...]:
-    """Return the errors of outputs that more in float32 may make smaller: emulated, and there.
+    """Return the errors of outputs that more in float32 may make smaller: emulated and on a device.
 
-    Those on a device that computes the float32 original wrong as well are none of them.
+    A device that computes the float32 original wrong as well does not count.
     """
     device = report.device
     if device is None or any(not output.ok for output in device.itself):

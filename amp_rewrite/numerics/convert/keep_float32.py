@@ -17,8 +17,7 @@ from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
-from amp_rewrite.numerics.convert.measure import measured
-from amp_rewrite.numerics.convert.scale import has_outliers
+from amp_rewrite.numerics.convert.scale import has_outliers, measured
 from amp_rewrite.numerics.convert.work import Kept, Terms, Trial
 from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -30,10 +29,10 @@ _TINY = 1e-30
 
 
 def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
-    """Return what is made of a model that overflows on made-up inputs by what these reach.
+    """Return a conversion calibrated on made-up inputs, for a model that overflows on them.
 
-    A model whose weights have outliers that leave the range is one, too, if it can be scaled. None
-    if nothing overflows on them, or the result does not pass either.
+    So for a model whose weights have outliers that leave the range, if it can be scaled. None
+    otherwise, or if the result does not pass.
     """
     work, verification = first.work, first.made.verification
     is_infinite = bool(verification.infinities)
@@ -55,9 +54,9 @@ def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
 
 
 def mend(first: Trial, terms: Terms) -> Trial:
-    """Return a conversion that holds on the data, if there is one, else the best that was found.
+    """Return a conversion that passes on the data, if there is one, else the best that was found.
 
-    Without data that is done on the made-up inputs, where the rounded weights are to blame.
+    Without data, use the made-up inputs, and only if the rounded weights are to blame.
     """
     verification = first.made.verification
     is_beyond = any(not output.ok for output in verification.control)
@@ -80,21 +79,18 @@ def mend(first: Trial, terms: Terms) -> Trial:
 
 
 def _doubts(trial: Trial, terms: Terms) -> bool:
-    """Tell whether a trial is in doubt; a tolerance that was asked for is met by a choice."""
+    """Tell whether a trial is in doubt; not with a tolerance of the user, which a choice meets."""
     return terms.rtol is None and trial.made.verdict.status == "in doubt"
 
 
 def _is_unsteady(verification: VerifyReport) -> bool:
-    """Tell whether the original is as unsteady where outputs fail: nothing in float32 mends it."""
+    """Tell whether the original is as unsteady where outputs fail: float32 does not help."""
     failed = [output for output in verification.outputs if not output.ok]
     return bool(failed) and all(output.excuse == "original" for output in failed)
 
 
 def _by_budget(before: Trial, terms: Terms) -> Trial | None:
-    """Keep what the error budget chooses, and verify it.
-
-    None if nothing can be measured, or the time is over before anything was chosen.
-    """
+    """Keep float32 what the error budget chooses, and verify; None without a choice in time."""
     assert before.run is not None, "it was verified"
     terms.progress("measuring what rounding adds")
     work = before.work
@@ -125,5 +121,5 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
         return None
     chosen = trials[choice.rules]
     low = chosen.made.result.painting.allow
-    kept = Kept(choice.rules, choice.predicted, len(trials), Budget.of(painter, measured, low))
-    return tried(work.with_kept(kept), terms)
+    kept = Kept(choice.rules, choice.predicted, Budget.of(painter, measured, low))
+    return tried(replace(work, found=work.found.with_rules(kept.rules), kept=kept), terms)

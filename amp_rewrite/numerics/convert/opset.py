@@ -28,12 +28,11 @@ _LARGEST = 1 << 31
 def upgraded(
     flat: FlatGraph, opset: int | str, options: RewriteOptions
 ) -> tuple[FlatGraph, RaisedModel | None]:
-    """Return a model at the opset that was asked for, and how it came there if it is another one.
+    """Return a model at an opset, and the upgraded model if that is another one.
 
-    "auto" upgrades a model that becomes bfloat16 where a newer opset lets more of it be low, the
-    target has the kernels, and the upgraded model gives the same outputs in float32: Conv, Resize
-    and most of vision and audio take bfloat16 since opset 22 only. What the target would cut off is
-    computed into weights then. So it does where a target's float16 kernels begin at an opset.
+    "auto" upgrades a model for bfloat16 if a newer opset lets more of it be in 16 bits, the target
+    has the kernels, and the outputs stay the same in float32: Conv, Resize and most of vision and
+    audio take bfloat16 only since opset 22. So for targets whose float16 kernels begin at an opset.
 
     Raises:
         OptionError: The opset is neither a number nor "auto" or "keep".
@@ -44,9 +43,13 @@ def upgraded(
     if not isinstance(opset, str) or opset != AUTO:
         raised = _upgrade(flat, _number(opset))
     else:
-        before = _rewritten(flat, options) if _may_upgrade(options) else None
-        advised = None if before is None else _advised_opset(before, options)
-        if before is None or advised is None:
+        target = options.chosen_target
+        wanted = options.precision == BFLOAT16.name or find(target).opset is not None
+        if target == SCHEMA or not wanted:
+            return flat, None
+        before = _rewritten(flat, options)
+        advised = _advised_opset(before, options)
+        if advised is None:
             return flat, None
         try:
             raised = _upgrade(flat, advised)
@@ -81,28 +84,16 @@ def _number(opset: int | str) -> int:
         ) from error
 
 
-def _may_upgrade(options: RewriteOptions) -> bool:
-    """Tell whether any model is upgraded without being asked for."""
-    target = options.chosen_target
-    return target != SCHEMA and (
-        options.precision == BFLOAT16.name or find(target).opset is not None
-    )
-
-
 def _advised_opset(result: RewriteResult, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being upgraded without being asked for."""
     flat = result.flat
-    if flat.files.total > _LARGEST:
-        return None
-    if step_description(flat):
+    if flat.files.total > _LARGEST or step_description(flat):
         return None
     target = find(options.chosen_target)
     if target.opset is not None:
         return target.opset if _has_more_kernels(result, options, target) else None
     advice = result.report.opset_advice
-    if advice is not None and not advice.lost:
-        return advice.opset
-    return None
+    return None if advice is None or advice.lost else advice.opset
 
 
 def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Target) -> bool:

@@ -1,73 +1,95 @@
-"""A model scaled by what was measured of it, and the proof that it still computes the same."""
+"""Ranges on data, and the model scaled by them, with the proof that it computes the same."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import NamedTuple
 
-from amp_rewrite.errors import AmpError, AmpWarning
+from amp_rewrite.errors import AmpError, AmpWarning, OutOfTimeError
+from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import shared_objects
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
-from amp_rewrite.numerics.convert.float32_distance import float32_distance
+from amp_rewrite.numerics.convert.upgrade import float32_distance
+from amp_rewrite.numerics.convert.work import Terms, Work
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
-from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.scaling.needs import Measured
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling, Unscaled
-
-if TYPE_CHECKING:
-    from amp_rewrite.graph.io.load import Source
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 LARGEST_DIFFERENCE = 1e-6
-"""How far outputs of the scaled model may be from those of the original, both in float32, relative
-to the largest of an output: none, where no runtime computes a norm in another order."""
+"""The largest distance of an output of the scaled model from that of the original, both in float32,
+by the output's largest magnitude: it is 0 unless a runtime computes a norm in another order."""
 
 NO_PROOF = "no run showed that the scaled model computes the same"
 """Why nothing is scaled where the two differ in float32, or cannot be run."""
 
-Ruled = Callable[[Calibration], tuple[RewriteOptions, Findings]]
-"""Gives the options of a rewrite with what a calibration forbids, and what it found."""
+_SHARE = 0.5
+"""The share of the budget that calibrating may take."""
 
 
-@dataclass(frozen=True)
-class ScaledConversion:
-    """A scaled model, and what data say of it.
+def measured(work: Work, data: Data, terms: Terms) -> Work:
+    """Return the work with what the data forbid, in the scaled model if there is to be one.
 
-    Attributes:
-        calibration: What its ranges forbid.
-        scaling: What was scaled, with what that saves.
+    It is the work given if the time ended before one batch was seen.
     """
+    lenient = replace(work.options, strict=False)
+    try:
+        with time_limit(terms.ends(_SHARE)):
+            calibration = calibrate(work.flat, data, lenient)
+            options = replace(work.options, target=calibration.options.target)
+
+            def painted(model: Source, of: Calibration) -> RewriteResult:
+                kept = replace(_kept(options, of.ends), strict=False, overflow=KEEP)
+                return rewrite_freely(model, kept, of.findings)
+
+            scaled = _scaled(work.flat, data, lenient, calibration, painted)
+            if isinstance(scaled, _Scaled):
+                calibration, scaling = scaled
+                work = replace(work, flat=scaling.flat, scaling=scaling)
+            else:
+                work = replace(work, refused=scaled)
+    except OutOfTimeError:
+        return work
+    kept = _kept(options, calibration.ends)
+    return replace(work, options=kept, found=calibration.findings, calibration=calibration)
+
+
+def _kept(options: RewriteOptions, ends: Iterable[str]) -> RewriteOptions:
+    """Return options with which the inputs and outputs that overflow keep their type."""
+    kept = options.keep_io_types
+    if kept is True:
+        return options
+    return replace(options, keep_io_types=(*(kept or ()), *ends) or False)
+
+
+class _Scaled(NamedTuple):
+    """A scaled model, and what data say of it."""
 
     calibration: Calibration
     scaling: Scaling
 
 
-def scaled_conversion(
+def _scaled(
     model: Source,
     data: Data,
     options: RewriteOptions,
     calibration: Calibration,
-    ruled: Ruled,
-) -> ScaledConversion | tuple[Unscaled, ...]:
-    """Return a model scaled by the ranges of a calibration, else what leaves the range and why.
+    painted: Callable[[Source, Calibration], RewriteResult],
+) -> _Scaled | tuple[Unscaled, ...]:
+    """Return a model scaled by the ranges of a calibration, else the values that leave the range.
 
-    Args:
-        model: The model.
-        data: What it was calibrated on.
-        options: The options of the rewrite.
-        calibration: What was measured.
-        ruled: Gives options with rules.
+    `painted` rewrites a model by what a calibration of it forbids.
     """
-    low = options.low
     measured = measured_by(calibration)
-    if options.overflow == KEEP or measured.peak < low.max / 2:
+    if options.overflow == KEEP or measured.peak < options.low.max / 2:
         return ()
     scaling = scaled_by_measures(model, options, measured)
     if scaling is None or not scaling.sets:
@@ -77,12 +99,11 @@ def scaled_conversion(
         return scaling.refused(NO_PROOF)
     anew = calibrate(scaling.flat, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        before = _rewrite_plainly(model, *ruled(calibration)).painted
-        after = _rewrite_plainly(scaling.flat, *ruled(anew)).painted
+        before, after = painted(model, calibration).painted, painted(scaling.flat, anew).painted
     saved = saved_by_scaling(scaling, before, after, adds_nodes=options.adds_nodes)
     if saved is None:
         return scaling.refused(NO_SAVING)
-    return ScaledConversion(anew, replace(saved, proof=proof))
+    return _Scaled(anew, replace(saved, proof=proof))
 
 
 def has_outliers(result: RewriteResult, options: RewriteOptions) -> bool:
@@ -100,15 +121,9 @@ def measured_by(calibration: Calibration) -> Measured:
 
 
 def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions) -> RewriteResult:
-    """Return a rewrite whose scaled model was run beside the original on made-up inputs.
+    """Return a rewrite after its scaled model was run beside the original on made-up inputs.
 
-    Where the two differ in float32 it is one without scaling. A rewrite that scaled nothing is
-    returned as it is.
-
-    Args:
-        model: The model.
-        result: Its rewrite.
-        options: How it was made.
+    Where the two differ in float32, rewrite the model without scaling.
 
     Raises:
         AmpError: No inputs can be made up, or `only` refuses the model without scaling.
@@ -122,10 +137,6 @@ def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions
         refused = result.scaling.refused(NO_PROOF)
         return replace(rewrite(model, replace(options, overflow=KEEP)), refused=refused)
     return replace(result, scaling=replace(result.scaling, proof=proof))
-
-
-def _rewrite_plainly(model: Source, options: RewriteOptions, found: Findings) -> RewriteResult:
-    return rewrite_freely(model, replace(options, strict=False, overflow=KEEP), found)
 
 
 def proof_of(model: Source, scaled: Source, feeds: Iterable[Feeds]) -> Proof:

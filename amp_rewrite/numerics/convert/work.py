@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from amp_rewrite.base.progress import silent
@@ -26,16 +26,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """The checks that are requested besides the rewrite; it is the same for all steps.
+    """The checks that are requested besides the rewrite, as for `convert`; the same for all steps.
 
-    Attributes:
-        data: What the model is run on; None makes inputs up.
-        rtol: The largest error of an output, or None; see `convert`.
-        budget: Seconds for everything.
-        stress: Whether stress inputs are tried.
-        progress: Called at the beginning of each step and of its parts.
-        providers: The execution providers that the result is run on as well.
-        started: When it began, in seconds of `time.monotonic`.
+    `started` is in seconds of `time.monotonic`.
     """
 
     data: Data | None
@@ -50,13 +43,6 @@ class Terms:
         """Return when a share of the budget is over."""
         return self.started + self.budget * share
 
-    def seconds_left(self, verifying: float) -> float:
-        """Return the seconds that are left if verifying is to end within the budget.
-
-        `verifying` is how long that takes.
-        """
-        return max(0.0, self.ends() - verifying - time.monotonic())
-
 
 @dataclass(frozen=True)
 class Work:
@@ -64,13 +50,8 @@ class Work:
 
     Attributes:
         flat: The model: the one given, or one that was scaled.
-        given: The model before it was scaled by what bounds say; None if it was not.
-        options: How it is rewritten.
-        found: What has to stay float32.
-        calibration: What the data's ranges forbid; None if nobody measured.
-        scaling: What was scaled in `flat`, if anything.
-        refused: What leaves the range and was not scaled.
-        kept: What the error budget keeps float32, if it was asked.
+        given: The model before it was scaled by bounds; None if it was not.
+        refused: Values that leave the range and were not scaled.
     """
 
     flat: FlatGraph
@@ -82,22 +63,10 @@ class Work:
     refused: tuple[Unscaled, ...] = ()
     kept: Kept | None = None
 
-    def with_kept(self, kept: Kept) -> Work:
-        """Return the work under the rules of the error budget."""
-        return replace(self, found=self.found.with_rules(kept.rules), kept=kept)
-
 
 class Trial(NamedTuple):
-    """A rewrite that was judged.
-
-    Attributes:
-        work: What was rewritten.
-        made: The rewrite and its verdict.
-        run: The models that were run; None if there was no time to load them.
-        seconds: How long that took.
-    """
+    """A rewrite with its verdict, and the models that were run; None if there was no time."""
 
     work: Work
     made: Conversion
     run: Verification | None
-    seconds: float

@@ -27,9 +27,6 @@ Data = Mapping[str, Any] | Array | Iterable[Any] | str | os.PathLike[str]
 _ROWS = 8
 """Examples of a `datasets.Dataset` in a batch, if the model says nothing."""
 
-_MOST_UNPACKED, _MOST_TIMES = 1 << 28, 100
-"""Bytes of an array that may be packed as tightly as can be, and how tightly larger ones may be."""
-
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, MemoryError, OverflowError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
@@ -38,11 +35,11 @@ _UNREADABLE = (
 
 
 def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
-    """Yield the batches of a data set as a model takes them; files are read when their turn comes.
+    """Yield the batches of a data set as a model takes them; files are read one at a time.
 
-    Arrays and tensors without names belong to the inputs in their order. What the model has no
-    input for, such as labels, is left out as long as nothing that it asks for is missing. Numbers
-    of another type of the same kind are cast: float64 to float32.
+    Arrays and tensors without names belong to the inputs in their order. Arrays without an input,
+    such as labels, are left out if no input is missing. Numbers of another type of the same kind
+    are cast: float64 to float32.
 
     Args:
         data: A batch, or an iterable of them, such as a torch DataLoader; a `datasets.Dataset`; or
@@ -61,7 +58,13 @@ def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
     if hasattr(data, "with_format") and hasattr(data, "iter"):  # a datasets.Dataset
         rows: Any = data
         data = cast("Data", rows.with_format("numpy").iter(batch_size=fit.length or _ROWS))
-    for item in _items(data):
+    if not isinstance(data, Iterable):
+        raise DataError(
+            "not data",
+            found=f"an object of type {type(data).__name__}",
+            expected="batches (mappings from input names to arrays), or paths of .npz files",
+        )
+    for item in cast("Iterable[object]", data):
         if isinstance(item, str | os.PathLike):
             for path in files_of(item):
                 if path.suffix.lower() in CSV:
@@ -70,16 +73,6 @@ def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
                     yield fit.batch(read_batch(path), path)
         else:
             yield fit.batch(item)
-
-
-def _items(data: object) -> Iterable[object]:
-    if not isinstance(data, Iterable):
-        raise DataError(
-            "not data",
-            found=f"an object of type {type(data).__name__}",
-            expected="batches (mappings from input names to arrays), or paths of .npz files",
-        )
-    return cast("Iterable[object]", data)
 
 
 def count(data: Data) -> int | None:
@@ -125,24 +118,11 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def check_data(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of data, of which the first can be read as far as that is soon known.
-
-    Raises:
-        DataError: There is no such file, the folder holds none, or the first is unreadable.
-    """
+    """Return the files of data, as `files_of`, after reading the first one, if it is no table."""
     files = files_of(path)
     if files[0].suffix.lower() not in CSV:
         read_batch(files[0])
     return files
-
-
-_OTHER_FILES = {
-    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
-    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
-    **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
-    ".onnx": "a model",
-}
-"""End of a file's name -> what it is, where it is no .npz file."""
 
 
 def read_batch(path: str | os.PathLike[str]) -> Feeds:
@@ -163,35 +143,16 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
                     expected="an .npz file",
                     remedy=f"numpy.savez('inputs.npz', INPUT=numpy.load({path!r}))",
                 )
-            _check_sizes(file.zip.infolist(), path)
             return {name: file[name] for name in file.files}
     except _UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             "the data cannot be read",
             where=path,
-            found=_OTHER_FILES.get(os.path.splitext(path)[1].lower(), reason),
+            found=reason,
             expected="an .npz file of plain arrays, one per input of the model",
             remedy="write one: numpy.savez('inputs.npz', INPUT=array, ...)",
         ) from error
-
-
-def _check_sizes(members: Iterable[zipfile.ZipInfo], path: str) -> None:
-    """Refuse an archive that unpacks to far more than it holds.
-
-    Raises:
-        DataError: It does.
-    """
-    for member in members:
-        packed, size = max(member.compress_size, 1), member.file_size
-        if size > _MOST_UNPACKED and size > _MOST_TIMES * packed:
-            raise DataError(
-                "an array unpacks to far more than the file holds",
-                where=path,
-                found=f"{member.filename}: {packed:,} bytes that become {size:,}",
-                expected=f"at most {_MOST_UNPACKED:,} bytes, or {_MOST_TIMES} times as many",
-                remedy="save it with numpy.savez if it is meant",
-            )
 
 
 def npz_bytes(batch: Mapping[str, Any]) -> bytes:
@@ -209,12 +170,9 @@ def npz_bytes(batch: Mapping[str, Any]) -> bytes:
                 remedy="pass such inputs from Python",
             )
     stream = io.BytesIO()
-    arrays: dict[str, Any] = {name: _plain_array(value) for name, value in batch.items()}
+    plain = {"V": FLOAT32.numpy, "O": np.str_}  # bfloat16, and texts
+    arrays: dict[str, Any] = {
+        n: a.astype(plain.get(a.dtype.kind, a.dtype), copy=False) for n, a in batch.items()
+    }
     np.savez(stream, **arrays)
     return stream.getvalue()
-
-
-def _plain_array(array: Array) -> Array:
-    if array.dtype.kind == "V":
-        return array.astype(FLOAT32.numpy)
-    return array.astype(np.str_) if array.dtype.kind == "O" else array

@@ -26,9 +26,7 @@ class Consumers:
     def uses(self, start: ir.Value, passes: Passes) -> Iterator[tuple[ir.Node, int]]:
         """Yield, once each, the uses of a value and of what is made of it, as (node, index).
 
-        Args:
-            start: The value.
-            passes: Asked of every use whether to go on behind it; bodies are entered unasked.
+        `passes` says for every use whether to follow the outputs; bodies are always entered.
         """
         waiting, seen = [start], {start}
         while waiting:

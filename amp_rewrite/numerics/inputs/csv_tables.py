@@ -18,6 +18,7 @@ CSV = (".csv", ".tsv")
 _ROWS = 32
 """Rows of a batch, where the model says nothing."""
 _NUMBERED = re.compile(r"(?P<name>.*?)[._\[ ]?(?P<number>\d+)\]?")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf(inity)?)", re.IGNORECASE)
 _EXACT = 2.0**53
 """Integers up to that are the same in float64, which the text is read as."""
 
@@ -25,8 +26,8 @@ _EXACT = 2.0**53
 def batches_of_table(path: Path, fit: FedInputs) -> Iterator[Feeds]:
     """Yield the batches of a file of numbers: as many rows as the first input's first dimension.
 
-    A row takes the shape that its input declares behind the first axis. Where the first dimension
-    is fixed, rows that do not fill the last batch are left out.
+    A row takes the shape that its input declares after the first axis. If the first dimension is
+    fixed, rows that do not fill the last batch are left out.
 
     Raises:
         DataError: As `read_table`; or the model has an input without a column, or too few rows.
@@ -43,12 +44,8 @@ def batches_of_table(path: Path, fit: FedInputs) -> Iterator[Feeds]:
     rows = len(next(iter(table.values())))
     length = fit.length or min(rows, _ROWS)
     if rows < length:
-        raise DataError(
-            "fewer rows than a batch of the model has",
-            where=path,
-            found=rows,
-            expected=f"{length} or more",
-        )
+        what = "fewer rows than a batch of the model has"
+        raise DataError(what, where=path, found=rows, expected=f"{length} or more")
     shaped = {name: _shape_rows(array, fit.specs.get(name)) for name, array in table.items()}
     for at in range(0, rows, length):
         if fit.length is None or at + length <= rows:
@@ -96,22 +93,14 @@ def read_table(path: Path, names: Sequence[str] = ()) -> Mapping[str, Array]:
     if not table.size:
         raise DataError("the data hold no examples", where=path)
     if table.shape[1] != len(columns):
-        raise DataError(
-            "the rows have another number of columns than the first line",
-            where=path,
-            found=table.shape[1],
-            expected=len(columns),
-        )
+        what = "the rows have another number of columns than the first line"
+        raise DataError(what, where=path, found=table.shape[1], expected=len(columns))
     places = _places(columns, names)
     return {name: _type_numbers(table[:, at]) for name, at in places.items()}
 
 
 def _header(path: Path) -> tuple[list[str], str]:
-    """Return the names in the first line, and what separates them.
-
-    Raises:
-        DataError: The first line has none, or two that are the same.
-    """
+    """Return the names in the first line, and what separates them."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             first = next(lines, "")
@@ -119,7 +108,7 @@ def _header(path: Path) -> tuple[list[str], str]:
             columns = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError("the data cannot be read", where=path, found=error) from error
-    if not columns or not all(columns) or all(map(_is_number, columns)):
+    if not columns or not all(columns) or all(map(_NUMBER.fullmatch, columns)):
         raise DataError(
             "the first line has no names",
             where=path,
@@ -132,14 +121,6 @@ def _header(path: Path) -> tuple[list[str], str]:
     return columns, separator
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _places(columns: Sequence[str], names: Sequence[str]) -> dict[str, int | list[int]]:
     """Return input -> the place of its column, or the places of those that are one row."""
     missing = [name for name in names if name not in columns]
@@ -147,22 +128,16 @@ def _places(columns: Sequence[str], names: Sequence[str]) -> dict[str, int | lis
     if len(missing) == 1 and others:
         own = {name: columns.index(name) for name in names if name in columns}
         return {**own, missing[0]: others}
+    rows: dict[str, list[int]] = {}
+    for at, column in enumerate(columns):
+        numbered = None if column in names else _NUMBERED.fullmatch(column)
+        rows.setdefault((numbered and numbered["name"]) or column, []).append(at)
     places_of: dict[str, int | list[int]] = {}
-    for name, places in _rows(columns, names).items():
+    for name, places in rows.items():
         if len(places) > 1 and name not in columns:
             places_of[name] = places
         else:
             places_of |= {columns[at]: at for at in places}
-    return places_of
-
-
-def _rows(columns: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the places of columns by their names without numbers, but for names of inputs."""
-    places_of: dict[str, list[int]] = {}
-    for at, column in enumerate(columns):
-        numbered = None if column in names else _NUMBERED.fullmatch(column)
-        name = column if numbered is None else numbered["name"]
-        places_of.setdefault(name or column, []).append(at)
     return places_of
 
 

@@ -19,7 +19,7 @@ ATTEMPTS = 2 * len(FREE_SIZES)
 """How many sizes there are to try."""
 
 FEWEST_STEPS = 16
-"""How many steps a made-up sequence has at least that a loop or a recurrent operator goes along."""
+"""The least steps of a made-up sequence that a loop or a recurrent operator goes along."""
 
 IMAGE_CHANNELS = (1, 3, 4)
 PICTURE_CHANNELS = (1, 3)
@@ -43,31 +43,21 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def attempts(*, cached: bool) -> Iterator[int]:
-    """Yield the numbers of attempts, for models with caches those that fit masks to them too."""
+    """Yield the numbers of attempts, for models with caches those with masks over the past too."""
     for attempt in range(ATTEMPTS):
-        yield attempt
-        if cached:
-            yield attempt + ATTEMPTS
+        yield from (attempt, attempt + ATTEMPTS) if cached else (attempt,)
 
 
 class FreeSizes:
     """The sizes of free dimensions, the same for one name everywhere.
 
-    The later half of the attempts lets axes that loops may go along be as all others: silero_v6 has
-    a state along whose axis nothing goes, which nobody can tell from the model.
-
     Free dimensions get 1 for a batch or another first dimension, the side of an image (N, C, H, W)
-    or (N, H, W, C), else one length.
+    or (N, H, W, C), else one length. The later half of the attempts gives axes that loops may go
+    along no sizes of their own: silero_v6 has a state along whose axis nothing goes.
     """
 
     def __init__(self, attempt: int = 0, length: int | None = None) -> None:
-        """Choose the sizes.
-
-        Args:
-            attempt: Another number gives other sizes; from ATTEMPTS on the same ones again, with
-                masks over the past as well.
-            length: A length in place of the attempt's.
-        """
+        """Choose the sizes of an attempt; from ATTEMPTS on with masks over the past as well."""
         self.cached, attempt = attempt >= ATTEMPTS, attempt % ATTEMPTS
         self.length = FREE_SIZES[attempt % len(FREE_SIZES)] if length is None else length
         self.steps = max(self.length, FEWEST_STEPS)
@@ -97,7 +87,6 @@ class FreeSizes:
     def _size(
         self, dimension: int | str | None, from_end: int, rank: int, side: int | None = None
     ) -> int:
-        """Return the size of a dimension, `side` if it is a height or width."""
         if isinstance(dimension, int):
             return dimension
         name = dimension or ""

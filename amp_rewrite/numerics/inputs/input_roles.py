@@ -58,12 +58,10 @@ class InputRole:
     """The role of one input.
 
     Attributes:
-        role: Its role.
-        limit: How many rows there are to choose from, for ids and positions; None is any number.
+        limit: The number of rows to choose from, for ids and positions; None is any number.
         added: For masks: whether it is added to scores, so that 0 lets everything through.
         scale: For images: whether the model normalises bytes or numbers from 0 to 1 itself.
         range: The least and the greatest number that it holds, if the user said so.
-        scaling: In which numbers it comes, where the model or data show it.
     """
 
     role: Role
@@ -124,32 +122,27 @@ def roles_of(
 
 
 def _role(consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | None) -> InputRole:
-    dtype = spec.dtype
-    if not spec.is_tensor or spec.shape is None or dtype is None:
+    if not spec.is_tensor or spec.shape is None or spec.dtype is None:
         return InputRole(Role.OTHER)
     if is_float(spec):
         return _float_role(consumers, value, spec)
-    if dtype.kind == "b":
+    if spec.dtype.kind == "b":
         return InputRole(Role.MASK if _is_mask(consumers, value) else Role.OTHER)
-    if dtype.kind not in "iu":
+    if spec.dtype.kind not in "iu":
         return InputRole(Role.OTHER)
-    return _integer_role(consumers, value, spec, limit)
-
-
-def _integer_role(
-    consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | None
-) -> InputRole:
     picture = _picture(consumers, value, spec)
     if picture is not None:
         return replace(picture, scale=Scale.BYTES)
+    name = spec.name.lower()
     if limit is not None:
-        counts = _is_time(consumers, value) or "position" in spec.name.lower()
+        uses = consumers.uses(value, moves)
+        counts = any(operator(node) in _TIMES for node, _ in uses) or "position" in name
         return InputRole(Role.POSITIONS if counts else Role.IDS, limit)
     if _is_angle(consumers, value):
         return InputRole(Role.POSITIONS)
-    if _is_mask(consumers, value) or "mask" in spec.name.lower():
+    if _is_mask(consumers, value) or "mask" in name:
         return InputRole(Role.MASK)
-    return InputRole(Role.POSITIONS if "position" in spec.name.lower() else Role.OTHER)
+    return InputRole(Role.POSITIONS if "position" in name else Role.OTHER)
 
 
 def _float_role(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole:
@@ -169,10 +162,6 @@ def _is_angle(consumers: Consumers, value: ir.Value) -> bool:
     """Tell whether a value becomes an angle by moving, converting, and linear arithmetic."""
     uses = consumers.uses(value, lambda n, i: moves(n, i) or operator(n) in _LINEAR)
     return any(operator(node) in _ANGLES for node, _ in uses)
-
-
-def _is_time(consumers: Consumers, value: ir.Value) -> bool:
-    return any(operator(node) in _TIMES for node, _ in consumers.uses(value, moves))
 
 
 def _is_mask(consumers: Consumers, value: ir.Value) -> bool:
@@ -215,28 +204,30 @@ def _picture(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole
             return False
         other = known_tensor(node.inputs[1 - index])
         if other is not None and operator(node) in _SCALING:
-            factors.append(_factor(node, other))
+            size = float(np.abs(other.numpy().astype(np.float64)).max(initial=0.0))
+            inverse = 1 / size if size else np.inf
+            factors.append(size if operator(node) == "Mul" else inverse)
         return other is not None
 
     uses = consumers.uses(value, passes)
     weights = [w for node, index in uses if index == 0 and (w := _filters(node)) is not None]
     if not weights:
         return None
-    if _long_axes(spec) == 1 and any(_is_sound_filter(w) for w in weights):
+    shape = list(spec.shape or ())
+    is_batch = len(shape) > 1 and not isinstance(shape[0], int)
+    long_axes = sum(length != 1 for length in shape[1 if is_batch else 0 :])
+    # filters of one channel along one axis
+    if long_axes == 1 and any(
+        not w or (w[1] == 1 and sum(d > 1 for d in w[2:]) <= 1) for w in weights
+    ):
         return InputRole(Role.SOUND)
-    if len(spec.shape or ()) not in (3, 4) or not any(_is_image_filter(w) for w in weights):
+    takes_images = any(len(w) == 4 and w[1] in IMAGE_CHANNELS for w in weights)
+    if len(shape) not in (3, 4) or not takes_images:
         return None
     scale = Scale.UNKNOWN
     if factors:
         scale = Scale.BYTES if min(factors) <= _BYTE_FACTOR else Scale.UNIT
     return InputRole(Role.IMAGE, scale=scale)
-
-
-def _factor(node: ir.Node, other: ir.TensorProtocol) -> float:
-    size = float(np.abs(other.numpy().astype(np.float64)).max(initial=0.0))
-    if operator(node) == "Mul":
-        return size
-    return 1 / size if size else np.inf
 
 
 def _filters(node: ir.Node) -> tuple[int, ...] | None:
@@ -255,20 +246,3 @@ def _filters(node: ir.Node) -> tuple[int, ...] | None:
         return None if shape is None else tuple(int(n) for n in shape.numpy())
     tensor = known_tensor(weight)
     return None if tensor is None else tuple(tensor.shape.numpy())
-
-
-def _is_sound_filter(shape: tuple[int, ...]) -> bool:
-    """Tell whether filters take one channel and are one-dimensional."""
-    return not shape or (shape[1] == 1 and sum(d > 1 for d in shape[2:]) <= 1)
-
-
-def _is_image_filter(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 4 and shape[1] in IMAGE_CHANNELS
-
-
-def _long_axes(spec: FeedSpec) -> int:
-    """Return how many axes are longer than 1, the first of several not counted if it is free."""
-    shape = list(spec.shape or ())
-    if len(shape) > 1 and not isinstance(shape[0], int):
-        del shape[0]
-    return sum(d != 1 for d in shape)

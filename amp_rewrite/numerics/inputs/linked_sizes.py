@@ -71,13 +71,7 @@ _TABLES: Mapping[str, Mapping[int, int]] = {
 
 @dataclass(frozen=True)
 class LinkedSizes:
-    """How the inputs of one model belong together.
-
-    Attributes:
-        specs: The inputs.
-        caches: Input that is a cache -> the axis along which it grows.
-        steps: What says how many steps loops take.
-    """
+    """The links between the inputs of one model; `caches` are inputs -> the axis that grows."""
 
     specs: Mapping[str, FeedSpec]
     caches: Mapping[str, int]
@@ -98,7 +92,12 @@ class LinkedSizes:
 
     def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
         """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
-        along = list(self._step_axes()) if sizes.follows_loops else []
+        along: list[tuple[str, int]] = []
+        for name, axes in self.steps.axes.items() if sizes.follows_loops else ():
+            spec = self.specs.get(name)
+            if spec is not None and spec.shape is not None:
+                sides = image_sides(spec.shape) if is_float(spec) else ()  # these are long
+                along += [(name, axis) for axis in axes if axis not in sides]
         for name, axis in along:
             sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
         shapes = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
@@ -112,30 +111,17 @@ class LinkedSizes:
                     shapes[name] = (*shapes[name][:-1], total)
         return shapes
 
-    def _step_axes(self) -> Iterator[tuple[str, int]]:
-        """Yield the inputs that steps go along, and the axis; the sides of images are long."""
-        for name, axes in self.steps.axes.items():
-            spec = self.specs.get(name)
-            if spec is None or spec.shape is None:
-                continue
-            sides = image_sides(spec.shape) if is_float(spec) else ()
-            yield from ((name, axis) for axis in axes if axis not in sides)
-
     def total(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
         """Return the length of the past and the new tokens together; without a cache the latter."""
         past = [shapes[name][axis] for name, axis in self.caches.items()]
         if not past:
             return sizes.length
-        return past[0] + self._count_new_tokens(shapes, sizes)
-
-    def _count_new_tokens(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
-        """Return how many new tokens there are: the second axis of what is one number a token."""
         for name, shape in shapes.items():
             is_tokens = len(shape) == 2 and not is_float(self.specs[name])
             is_embedded = len(shape) == 3 and "embed" in name.lower()
             if (is_tokens or is_embedded) and "mask" not in name.lower():
-                return shape[1]
-        return sizes.length
+                return past[0] + shape[1]
+        return past[0] + sizes.length
 
 
 def _cache_axes(
@@ -153,12 +139,7 @@ def _cache_axes(
 
 @dataclass(frozen=True)
 class Steps:
-    """The number of steps, as far as inputs tell it.
-
-    Attributes:
-        axes: Input -> its axes that are gone along, one element a step.
-        counts: Inputs that hold a number of steps.
-    """
+    """Inputs -> their axes with one element a step, and inputs that are numbers of steps."""
 
     axes: Mapping[str, tuple[int, ...]]
     counts: frozenset[str]
@@ -226,13 +207,9 @@ def _free(value: ir.Value) -> list[int]:
 
 def _behind_first(value: ir.Value) -> tuple[int, ...]:
     """Return the free axes but that of a batch: the first one, unless it is the only one."""
-    free = [at for at in _free(value) if "batch" not in _named(value, at)]
+    shape = () if value.shape is None else value.shape
+    free = [at for at in _free(value) if "batch" not in str(shape[at]).lower()]
     return tuple([at for at in free if at] or free)
-
-
-def _named(value: ir.Value, at: int) -> str:
-    """Return what a dimension is called, in small letters."""
-    return "" if value.shape is None else str(value.shape[at]).lower()
 
 
 def _counts(model: ir.Model) -> Iterator[str]:
@@ -263,31 +240,19 @@ def index_limits(model: ir.Model) -> dict[str, int]:
 
 def _sizes(node: ir.Node, index: int) -> Iterator[int]:
     """Yield how many rows an input of a node chooses from, if it is known to choose."""
-    kind = operator(node)
-    if kind == "Equal":
-        classes = _count_classes(known_tensor(node.inputs[1 - index]))
+    kind, place = operator(node), _TABLES.get(operator(node), {}).get(index)
+    if kind == "Equal":  # what is compared with 0, 1, ... n - 1 becomes one-hot
+        classes = known_tensor(node.inputs[1 - index])
+        if classes is not None and classes.size > 1:
+            numbers = classes.numpy().reshape(-1)
+            if numbers.dtype.kind in "iu" and np.array_equal(numbers, np.arange(numbers.size)):
+                yield numbers.size
     elif kind == "OneHot" and index == 0:
         depth = known_tensor(node.inputs[1])
-        classes = None if depth is None else int(depth.numpy().reshape(-1)[0])
-    else:
-        classes = _rows(node, _TABLES.get(kind, {}).get(index))
-    if classes:
-        yield classes
-
-
-def _rows(node: ir.Node, place: int | None) -> int | None:
-    """Return the number of rows of the table among a node's inputs."""
-    table = None if place is None or place >= len(node.inputs) else known_tensor(node.inputs[place])
-    if table is None or not table.shape.rank():
-        return None
-    axis = node.attributes.get_int("axis", 0) if operator(node) == "Gather" else 0
-    size = table.shape[axis]
-    return size if isinstance(size, int) else None
-
-
-def _count_classes(tensor: ir.TensorProtocol | None) -> int | None:
-    """Return n if a constant is 0, 1, ... n - 1: what is compared with that becomes one-hot."""
-    if tensor is None or tensor.size < 2 or np.dtype(tensor.dtype.numpy()).kind not in "iu":
-        return None
-    numbers = tensor.numpy().reshape(-1)
-    return tensor.size if np.array_equal(numbers, np.arange(tensor.size)) else None
+        if depth is not None:
+            yield int(depth.numpy().reshape(-1)[0])
+    elif place is not None and place < len(node.inputs):
+        table = known_tensor(node.inputs[place])
+        axis = node.attributes.get_int("axis", 0) if kind == "Gather" else 0
+        if table is not None and table.shape.rank() and table.shape.numpy()[axis]:
+            yield table.shape.numpy()[axis]

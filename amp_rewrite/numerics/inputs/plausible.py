@@ -63,11 +63,8 @@ class PlausibleInputs:
 
     Attributes:
         specs: The inputs that have no default.
-        limits: How many rows there are to choose from, for inputs that are indices.
+        limits: The number of rows to choose from, for inputs that are indices.
         ranges: The least and the greatest number of inputs, as the user says.
-        seed: Where random numbers begin.
-        links: What inputs take from each other.
-        scalings: In which numbers inputs come that the model normalises.
         bounds: Inputs that others are compared with: -1 for a lower limit, 1 for an upper one.
     """
 
@@ -87,11 +84,7 @@ class PlausibleInputs:
         *,
         types: Types | None = None,
     ) -> PlausibleInputs:
-        """Look at a model, which is not changed; `types` are those of its values, if known.
-
-        Raises:
-            OptionError: A range is for no input of the model.
-        """
+        """Look at a model, which is not changed; `types` are those of its values, if known."""
         specs = feed_specs(model, infer_types(model) if types is None else types)
         wanted = {name: spec for name, spec in specs.items() if not spec.optional}
         for name in ranges or {}:
@@ -116,25 +109,26 @@ class PlausibleInputs:
         """Return a feed for every input: the same one for the same sizes."""
         rng = np.random.default_rng(self.seed)
         shapes = self.links.shapes(sizes)
-        lengths = Lengths(sizes.length, self.links.total(shapes, sizes))
-        arrays = {
-            name: _feed(rng, spec, shapes[name], lengths, self.limits.get(name))
-            for name, spec in self.specs.items()
-        }
+        lengths = _Lengths(sizes.length, self.links.total(shapes, sizes))
+        arrays: dict[str, Any] = {}
+        for name, spec in self.specs.items():
+            given = (rng, spec, shapes[name], lengths, self.limits.get(name))
+            if spec.type.startswith(("seq(", "optional(seq(")):
+                arrays[name] = [_array(*given) for _ in range(_SEQUENCE_LENGTH)]
+            else:
+                arrays[name] = _array(*given)
         for name in self.links.steps.counts & arrays.keys():
             arrays[name] = _with_steps(arrays[name], sizes.steps, self.limits.get(name))
-        own = self.scalings.keys() - self.ranges.keys()
-        arrays |= {name: self._in_scale(name, arrays[name]) for name in own}
+        for name in self.scalings.keys() - self.ranges.keys():
+            normal = arrays[name]
+            scaled = self.scalings[name].at(normal, normal.shape)
+            if scaled is not None:  # the numbers that the model is made for
+                arrays[name] = typed(scaled.astype(np.float32), normal.dtype)
         fitted = {n: _fit_range(arrays[n], ends) for n, ends in self.ranges.items() if n in arrays}
         return {**arrays, **fitted}
 
-    def _in_scale(self, name: str, normal: Array) -> Array:
-        """Return what an input is in the numbers that the model is made for."""
-        scaled = self.scalings[name].at(normal, normal.shape)
-        return normal if scaled is None else typed(scaled.astype(np.float32), normal.dtype)
-
     def alternatives(self, feeds: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield feeds of the same sizes for a model that those given are no numbers for.
+        """Yield feeds of the same sizes for a model that returns NaN on those given.
 
         Limits that an input is compared with lie apart, integers that may be counts are not zero,
         and floats are not negative: each by itself, then together. Known ranges stay.
@@ -201,35 +195,18 @@ def _bounds_of(model: ir.Model, specs: Mapping[str, FeedSpec]) -> dict[str, int]
     return bounds
 
 
-class Lengths(NamedTuple):
-    """The values of integers that are lengths.
-
-    Attributes:
-        free: The length of free dimensions.
-        total: That of the past and the new tokens together, where there is a cache.
-    """
+class _Lengths(NamedTuple):
+    """The values of integers that are lengths: of free dimensions, and with the past in a cache."""
 
     free: int
     total: int
-
-
-def _feed(
-    rng: np.random.Generator,
-    spec: FeedSpec,
-    shape: tuple[int, ...],
-    sizes: Lengths,
-    limit: int | None,
-) -> Any:
-    if spec.type.startswith(("seq(", "optional(seq(")):
-        return [_array(rng, spec, shape, sizes, limit) for _ in range(_SEQUENCE_LENGTH)]
-    return _array(rng, spec, shape, sizes, limit)
 
 
 def _array(
     rng: np.random.Generator,
     spec: FeedSpec,
     shape: tuple[int, ...],
-    sizes: Lengths,
+    sizes: _Lengths,
     limit: int | None,
 ) -> Array:
     dtype = np.dtype(np.float32) if spec.dtype is None else spec.dtype
@@ -237,7 +214,9 @@ def _array(
     if is_float(spec):
         return typed(_floats(rng, spec.name, shape), dtype)
     if dtype.kind in "iu":
-        return _integers(rng, spec.name, shape, limit, sizes, dtype)
+        if limit is None and dtype == np.uint8 and len(shape) >= 3:
+            limit = 256  # an image of bytes
+        return _integers(rng, spec.name, shape, limit, sizes).astype(dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
     if dtype.kind == "c":
@@ -246,11 +225,7 @@ def _array(
 
 
 def _check_size(spec: FeedSpec, shape: tuple[int, ...]) -> None:
-    """Refuse to make up an array that memory may not hold.
-
-    Raises:
-        DataError: It is too large.
-    """
+    """Refuse to make up an array that memory may not hold."""
     size = math.prod(shape)
     if size > _MOST_ELEMENTS:
         raise DataError(
@@ -318,27 +293,21 @@ def _integers(
     name: str,
     shape: tuple[int, ...],
     limit: int | None,
-    sizes: Lengths,
-    dtype: np.dtype[Any],
+    sizes: _Lengths,
 ) -> Array:
-    for pattern, value in _named_integers(sizes):
+    telling = {
+        "mask": 1,
+        r"(^|_)(sr|sample_?rate|sampling_?rate)$": _SAMPLE_RATE,
+        "token_type|segment": 0,
+        "total_sequence_length": sizes.total,
+        "seqlens_k": sizes.total - 1,  # the last place, as GroupQueryAttention counts
+        r"(^|[_\W])len(gth)?s?($|[_\W])": sizes.free,
+    }
+    for pattern, value in telling.items():
         if re.search(pattern, name, re.IGNORECASE):
-            return np.full(shape, value).astype(dtype)
+            return np.full(shape, value)
     if "position" in name.lower() and shape:
-        counted = np.broadcast_to(np.arange(shape[-1]), shape)
-        return (counted % (limit or shape[-1] or 1)).astype(dtype)
-    if limit is None and dtype == np.uint8 and len(shape) >= 3:
-        return rng.integers(0, 256, shape).astype(dtype)  # an image of bytes
+        return np.broadcast_to(np.arange(shape[-1]), shape) % (limit or shape[-1] or 1)
     if limit is None and not shape:
-        return np.array(1, dtype)
-    return rng.integers(0, limit or _SMALL, shape).astype(dtype)
-
-
-def _named_integers(sizes: Lengths) -> Iterator[tuple[str, int]]:
-    """Yield what integers of a telling name are."""
-    yield "mask", 1
-    yield r"(^|_)(sr|sample_?rate|sampling_?rate)$", _SAMPLE_RATE
-    yield "token_type|segment", 0
-    yield "total_sequence_length", sizes.total
-    yield "seqlens_k", sizes.total - 1  # the last place, as GroupQueryAttention counts
-    yield r"(^|[_\W])len(gth)?s?($|[_\W])", sizes.free
+        return np.array(1)
+    return rng.integers(0, limit or _SMALL, shape)

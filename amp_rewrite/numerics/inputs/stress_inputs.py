@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,19 +38,18 @@ _MEAN, _DEVIATION = 0.45, 0.225  # of the channels of ImageNet, about
 _WHITE, _LOUDEST = 255.0, 32767.0
 
 Feeds = dict[str, Any]
-Change = Callable[[Array, InputRole, np.random.Generator], Array | None]
-"""Returns the new numbers of one input, or None to leave it as it is."""
+
+
+class _Change(NamedTuple):
+    """A change of inputs: their roles, and the new numbers, or None to leave them as they are."""
+
+    roles: tuple[Role, ...]
+    make: Callable[[Array, InputRole, np.random.Generator], Array | None]
 
 
 @dataclass(frozen=True)
 class StressInputs:
-    """Makes the stress inputs of one model.
-
-    Attributes:
-        base: A feed that the model runs on.
-        roles: What its inputs are, by name.
-        seed: Where random numbers begin.
-    """
+    """Makes the stress inputs of one model, from a feed that it runs on."""
 
     base: Mapping[str, Any]
     roles: Mapping[str, InputRole]
@@ -58,47 +57,30 @@ class StressInputs:
 
     def alternatives(self, kind: str) -> Iterator[Feeds]:
         """Yield the feeds of one of KINDS, the hardest first; none if it concerns no input."""
-        for change in KINDS[kind]:
-            feeds = self._change_base(change)
-            if feeds is not None:
-                yield feeds
-
-    def _change_base(self, change: Change) -> Feeds | None:
-        """Return the base after a change, or None if that changes nothing."""
-        rng = np.random.default_rng(self.seed)
-        new: Feeds = {}
-        for name, role in self.roles.items():
-            array = self.base.get(name)
-            if isinstance(array, np.ndarray) and array.size:
-                changed = change(array, role, rng)
-                if changed is not None and _is_within(changed, role):
-                    new[name] = typed(changed, array.dtype)
-        return {**self.base, **new} if new else None
+        for roles, make in KINDS[kind]:
+            rng = np.random.default_rng(self.seed)
+            new: Feeds = {}
+            for name, role in self.roles.items():
+                array = self.base.get(name)
+                if role.role in roles and isinstance(array, np.ndarray) and array.size:
+                    changed = make(array, role, rng)
+                    low, high = role.range or (-np.inf, np.inf)
+                    if changed is not None and low <= changed.min() and changed.max() <= high:
+                        new[name] = typed(changed, array.dtype)
+            if new:
+                yield {**self.base, **new}
 
 
-def _is_within(array: Array, role: InputRole) -> bool:
-    """Tell whether an input may hold these numbers, as far as the user said."""
-    if role.range is None:
-        return True
-    low, high = role.range
-    return bool(low <= array.min() and array.max() <= high)
-
-
-def _ends_of_range(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _ends_of_range(array: Array, role: InputRole, _: Any) -> Array | None:
     """Take the greatest number that the user says there is, and the least in the last quarter."""
     if role.range is None or not np.isfinite(role.range).all():
         return None
     low, high = role.range
-    ends = np.where(np.arange(array.size) < 0.75 * array.size, high, low)
-    return ends.reshape(array.shape)
+    return np.where(np.arange(array.size) < 0.75 * array.size, high, low).reshape(array.shape)
 
 
-def _counted_to(
-    latest: int, array: Array, role: InputRole, rng: np.random.Generator
-) -> Array | None:
+def _counted_to(latest: int, array: Array, role: InputRole, _: Any) -> Array:
     """Count up to the last row of the table of positions, or to `latest` where there is none."""
-    if role.role is not Role.POSITIONS:
-        return None
     if array.dtype.kind == "f":
         return np.full(array.shape, min(latest, LATEST_TIME) - 1)
     length = array.shape[-1] if array.ndim else 1
@@ -107,19 +89,18 @@ def _counted_to(
     return np.broadcast_to(counted if array.ndim else counted[-1], array.shape)
 
 
-def _mask_all(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    """Mask everything."""
-    return _with_mask(role, np.ones(array.shape, np.bool_)) if role.role is Role.MASK else None
+def _mask_all(array: Array, role: InputRole, _: Any) -> Array:
+    return _with_mask(role, np.ones(array.shape, np.bool_))
 
 
-def _masked_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _mask_by_true(array: Array, role: InputRole, _: Any) -> Array | None:
     """Mask everything where one, and not zero, means masked."""
-    return np.ones(array.shape) if role.role is Role.MASK and not role.added else None
+    return None if role.added else np.ones(array.shape)
 
 
-def _mask_ends(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _mask_ends(array: Array, role: InputRole, _: Any) -> Array | None:
     """Mask a quarter at either end: in the left one, causal attention sees nothing."""
-    if role.role is not Role.MASK or not array.ndim:
+    if not array.ndim:
         return None
     length = array.shape[-1]
     at, quarter = np.arange(length), -(-length // 4)
@@ -135,37 +116,29 @@ def _with_mask(role: InputRole, masked: Array) -> Array:
 
 def _whole_vocabulary(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Take rows from the first to the last of each table, in any order."""
-    if role.role is not Role.IDS or role.limit is None:
+    if role.limit is None:
         return None
     rows = np.linspace(0, role.limit - 1, array.size).round()
     return rng.permutation(rows).reshape(array.shape)
 
 
-def _repeat_value(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    """Give every element one value, so that what divides by a deviation divides by nothing."""
+def _repeat_value(array: Array, role: InputRole, _: Any) -> Array:
+    """Give every element one value, so that a deviation to divide by is zero."""
     if role.role is Role.IDS:
         return np.full(array.shape, (role.limit or 2) // 2)
-    if role.role not in _FLOATS:
-        return None
     usual = None if role.scaling is None else role.scaling.at(1.0, array.shape)
     return np.ones(array.shape) if usual is None else usual
 
 
-def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    return np.zeros(array.shape) if role.role in _FLOATS else None
-
-
-def _make_large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    """Take what is large in the scale of the input; what is made up has the deviation 1."""
-    if role.role is not Role.DATA:
-        return None
+def _make_large(array: Array, role: InputRole, _: Any) -> Array:
+    """Take large numbers in the scale of the input; made-up numbers have the deviation 1."""
     scaled = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
     usual = 1.0 if role.range is None else root_mean_square(array)
     return np.full(array.shape, LARGE * usual) if scaled is None else scaled
 
 
-def _unnormalised(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    is_known = role.role is not Role.DATA or role.scaling is not None or role.range is not None
+def _unnormalised(array: Array, role: InputRole, _: Any) -> Array | None:
+    is_known = role.scaling is not None or role.range is not None
     return None if is_known else np.full(array.shape, UNNORMALISED)
 
 
@@ -178,22 +151,17 @@ def root_mean_square(values: Array) -> float:
 
 def _bytes_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Make an image of bytes with black, white and smooth parts."""
-    if role.role is not Role.IMAGE or role.scale is Scale.UNIT or not _is_photo(array, role):
-        return None
-    return _photo(rng, array.shape)
+    # four channels of unknown scale are latents of a diffusion, mostly
+    is_photo = role.scale is Scale.BYTES or 4 not in (array.shape[-1], array.shape[-3])
+    return _photo(rng, array.shape) if is_photo and role.scale is not Scale.UNIT else None
 
 
 def _normalised_image(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Make the same image of numbers from 0 to 1, or with the mean and deviation of ImageNet."""
-    if role.role is not Role.IMAGE or role.scale is Scale.BYTES:
+    if role.scale is Scale.BYTES:
         return None
     unit = _photo(rng, array.shape) / _WHITE
     return unit if role.scale is Scale.UNIT else (unit - _MEAN) / _DEVIATION
-
-
-def _is_photo(array: Array, role: InputRole) -> bool:
-    """Tell pixels from four channels of unknown scale: those are latents of a diffusion, mostly."""
-    return role.scale is Scale.BYTES or 4 not in (array.shape[-1], array.shape[-3])
 
 
 def _photo(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -207,28 +175,28 @@ def _photo(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return pixels.round().reshape(shape)
 
 
-def _tone(loudest: float, array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _tone(loudest: float, array: Array, *_: Any) -> Array:
     """Make a clipped tone of rising pitch, silent in its last quarter."""
-    if role.role is not Role.SOUND:
-        return None
     time = np.arange(array.size)
     tone = np.clip(2 * np.sin(1e-4 * time**2 + 0.05 * time), -1, 1) * loudest
     return np.where(time < 0.75 * array.size, tone, 0).reshape(array.shape)
 
 
-KINDS: Mapping[str, tuple[Change, ...]] = {
-    "late positions": tuple(partial(_counted_to, latest) for latest in LATEST),
-    "fully masked rows": (_mask_all, _masked_by_true),
-    "padded rows": (_mask_ends,),
-    "zeros": (_zeros,),
-    "repeated values": (_repeat_value,),
-    "whole vocabulary": (_whole_vocabulary,),
-    "normalised image": (_normalised_image,),
-    "image 0..255": (_bytes_image,),
-    "sound -1..1": (partial(_tone, 1.0),),
-    "sound of 16 bits": (partial(_tone, _LOUDEST),),
-    "large constants": (_make_large,),
-    "unnormalised numbers": (_unnormalised,),
-    "ends of the range": (_ends_of_range,),
+_MASKS, _IMAGES, _SOUNDS, _DATA = (Role.MASK,), (Role.IMAGE,), (Role.SOUND,), (Role.DATA,)
+
+KINDS: Mapping[str, tuple[_Change, ...]] = {
+    "late positions": tuple(_Change((Role.POSITIONS,), partial(_counted_to, n)) for n in LATEST),
+    "fully masked rows": (_Change(_MASKS, _mask_all), _Change(_MASKS, _mask_by_true)),
+    "padded rows": (_Change(_MASKS, _mask_ends),),
+    "zeros": (_Change(_FLOATS, lambda array, *_: np.zeros(array.shape)),),
+    "repeated values": (_Change((*_FLOATS, Role.IDS), _repeat_value),),
+    "whole vocabulary": (_Change((Role.IDS,), _whole_vocabulary),),
+    "normalised image": (_Change(_IMAGES, _normalised_image),),
+    "image 0..255": (_Change(_IMAGES, _bytes_image),),
+    "sound -1..1": (_Change(_SOUNDS, partial(_tone, 1.0)),),
+    "sound of 16 bits": (_Change(_SOUNDS, partial(_tone, _LOUDEST)),),
+    "large constants": (_Change(_DATA, _make_large),),
+    "unnormalised numbers": (_Change(_DATA, _unnormalised),),
+    "ends of the range": (_Change(tuple(Role), _ends_of_range),),
 }
-"""Name -> what changes an input of a role; of several, the first that the model runs on counts."""
+"""Name -> changes of inputs; of several, the first that the model runs on counts."""

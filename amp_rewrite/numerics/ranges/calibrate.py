@@ -1,22 +1,21 @@
 """Calibrate: measure the float32 model over data, and deny what does not fit the 16-bit type.
 
 A value does not fit if it overflows (its largest magnitude, times a margin, rounds to infinity), if
-it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
-if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
-painted type variable that writes or reads it is denied, and nothing else. Fills of masks that end
-in a Softmax (rewriting/paint/masks.py) count for nothing: they end where the 16-bit type does.
+much of its sum of magnitudes lies below the smallest normal, or if it is a divisor or the input of
+a logarithm with elements below the smallest normal. Every type variable that writes or reads it is
+denied. Fills of masks that end in a Softmax (rewriting/paint/masks.py) do not count.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import html_table, one_line
+from amp_rewrite.base.printable import counted, html_table, one_line
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
@@ -25,7 +24,7 @@ from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
+from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
@@ -33,7 +32,7 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
 
-SUBNORMAL_SHARE = 0.1
+_SUBNORMAL_SHARE = 0.1
 """The share of the sum of magnitudes that may lie below the smallest normal."""
 
 Progress = Callable[[int, int | None], None]
@@ -47,15 +46,14 @@ class Calibration:
     Attributes:
         rules: The type variables to keep float32, in execution order, with measured reasons.
         ranges: Value name -> its range; values that hold the same elements are listed once.
-        ends: Names of graph inputs and outputs that `keep_io_types` makes low and that do not fit.
+        ends: Names of 16-bit graph inputs and outputs that do not fit.
         unmeasured: Names of values that could not be measured (bodies of SequenceMap, say).
-        batches: How many batches were seen.
-        total: How many there are, more of which a time limit may have left out; None if only
-            reading all of them would tell.
+        batches: The number of batches that were seen.
+        total: The number of batches that there are; None if only reading them would tell.
         options: The options of the rewrite that it was made for.
         model: The model as the file's comment calls it.
         sums: Name of a result -> the largest sum of magnitudes that its node formed, which bounds
-            its partial sums; of the operators that were asked for.
+            its partial sums.
     """
 
     rules: tuple[NodeRule, ...]
@@ -96,8 +94,9 @@ class Calibration:
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
+        data = counted(self.batches, "batch")
         comments = [
-            f"Made by `amp-rewrite calibrate` for {self.model}, from {_batches(self.batches)}.",
+            f"Made by `amp-rewrite calibrate` for {self.model}, from {data}.",
             f"These nodes do not fit {self.options.precision} on the data measured.",
         ]
         if self.ends:
@@ -122,23 +121,17 @@ def calibrate(
     options: RewriteOptions | None = None,
     *,
     margin: float = MARGIN,
-    subnormal_share: float = SUBNORMAL_SHARE,
-    accumulate_low: Iterable[str] | None = None,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Calibration:
-    """Find the nodes of a model that the 16-bit type's range does not suffice for.
+    """Find the nodes of a model whose values do not fit the 16-bit type's range.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches (mappings from input names to arrays), or .npz or .csv files and folders of
-            .npz files. They are read one at a time and only once; every one of them counts.
-        options: How the model is to be rewritten, as for `rewrite`.
-        margin: How many times larger than measured a value may become.
-        subnormal_share: The share of a value's sum of magnitudes that may be subnormal.
-        accumulate_low: Operators whose partial sums must fit the 16-bit type as well; None for
-            reductions, and products and pools too where the target's kernels sum them in the low
-            type.
+            .npz files. They are read one at a time, once.
+        options: The options of the rewrite, as for `rewrite`.
+        margin: The factor by which a value may become larger than measured.
         progress: Called after each batch.
         **changes: Single options by name, as for `rewrite`.
 
@@ -156,17 +149,11 @@ def calibrate(
         >>> result = amp.rewrite("model.onnx", calibration.options)
     """
     margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
-    subnormal_share = arguments.number(
-        "subnormal_share", subnormal_share, low=0, high=1, expected="a number from 0 to 1"
-    )
     progress = arguments.function("progress", progress)
-    if accumulate_low is not None:
-        accumulate_low = arguments.texts("accumulate_low", accumulate_low)
     chosen = changed(options, **changes)
     # what an estimate alone would keep is asked about as well, where all has to be in 16 bits
     painter = Repainter.of(model, chosen, Findings(measured=chosen.only is not None))
-    sums = _sums(painter.options) if accumulate_low is None else accumulate_low
-    meter = RangeMeter.of(painter, sums)
+    meter = RangeMeter.of(painter, _sums(painter.options))
     total = count(data)
     for feeds in batches(data, painter.model):
         try:
@@ -179,10 +166,9 @@ def calibrate(
             progress(meter.batches, total)
     if not meter.batches:
         raise DataError("the data hold no batch", remedy="pass at least one")
-    limits = _Limits(painter.low, margin, subnormal_share, meter.batches)
-    denied = _deny(painter, _unfit_slots(meter, limits))
+    limits = _Limits(painter.low, margin, meter.batches)
     return Calibration(
-        rules=_rules(painter, denied),
+        rules=_deny(painter, _unfit(meter, limits)),
         ranges={value.name or "": value_range for value, value_range in meter.ranges().items()},
         ends=_unfit_ends(meter, limits),
         unmeasured=meter.unmeasured,
@@ -190,17 +176,15 @@ def calibrate(
         total=total,
         options=painter.options,
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
-        sums=_sums_by_result(meter),
+        sums={
+            painter.nodes[node].outputs[0].name or "": largest
+            for node, largest in meter.partial_sums().items()
+        },
     )
 
 
-def _sums_by_result(meter: RangeMeter) -> dict[str, float]:
-    nodes, sums = meter.painter.nodes, meter.partial_sums()
-    return {nodes[node].outputs[0].name or "": largest for node, largest in sums.items()}
-
-
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
-    """Return the reductions, and what else the target was measured, or is known, to add up low."""
+    """Return the reductions, and products and pools that the target adds up in the 16-bit type."""
     target = targets.find(options.chosen_target)
     if target.accumulates_in is not options.low:
         return ACCUMULATING
@@ -212,16 +196,10 @@ def _sums(options: RewriteOptions) -> tuple[str, ...]:
 class _Limits:
     low: DType
     margin: float
-    subnormal_share: float
     batches: int
 
     def reason(self, value_range: Range, *, absorbed: bool = False) -> str | None:
-        """Return why a range does not fit, or None if it does.
-
-        Args:
-            value_range: What was measured.
-            absorbed: Whether fills of masks in it end in a Softmax, so that they count for nothing.
-        """
+        """Return why a range does not fit, or None; `absorbed` leaves fills of masks out."""
         largest = value_range.counted if absorbed else value_range.largest
         return self.overflow(largest, "measured") or self._underflow(value_range)
 
@@ -231,39 +209,38 @@ class _Limits:
             return None
         limit = f"{self.low.max:.6g}" if self.low.max < 1e6 else f"{self.low.max:.4g}"
         relation = ">" if largest >= self.low.overflow else f"x {self.margin:g} >"
-        return f"{what} {largest:.4g} {relation} {limit} over {_batches(self.batches)}"
+        return f"{what} {largest:.4g} {relation} {limit} over {counted(self.batches, 'batch')}"
 
     def _underflow(self, value_range: Range) -> str | None:
-        smallest_normal = f"{self.low.smallest_normal:.3g}"
+        least, batches = f"{self.low.smallest_normal:.3g}", counted(self.batches, "batch")
         if value_range.smallest < self.low.smallest_normal:
+            smallest = f"{value_range.smallest:.3g}"
+            return f"a divisor or logarithm of {smallest} < {least} was measured over {batches}"
+        if value_range.subnormal_share > _SUBNORMAL_SHARE:
             return (
-                f"a divisor or logarithm of {value_range.smallest:.3g} < {smallest_normal} was "
-                f"measured over {_batches(self.batches)}"
-            )
-        if value_range.subnormal_share > self.subnormal_share:
-            return (
-                f"measured {value_range.subnormal_share:.0%} of the magnitude below "
-                f"{smallest_normal} in one of {_batches(self.batches)}, "
-                f"largest {value_range.largest:.3g}"
+                f"measured {value_range.subnormal_share:.0%} of the magnitude below {least} in one "
+                f"of {batches}, largest {value_range.largest:.3g}"
             )
         return None
 
 
-def _unfit_slots(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
-    """Return every slot, painted or not, that a measured range forbids to become low."""
-    reasons: dict[Slot, str] = {}
-    ranges = meter.ranges()
+def _unfit(meter: RangeMeter, limits: _Limits) -> dict[int, str]:
+    """Return the vertices, low or not, that a measured range forbids to become low, and why."""
+    reasons: dict[int, str] = {}
+    ranges, painter = meter.ranges(), meter.painter
     for value, source in meter.source.items():
         if source not in ranges:
             continue
         reason = limits.reason(ranges[source], absorbed=value in meter.absorbed)
         if reason is not None:
-            for slot in meter.painter.carriers(value):
-                reasons.setdefault(slot, reason)
+            for vertex in painter.carriers.get(value, ()):
+                reasons.setdefault(vertex, reason)
     for node, largest in meter.partial_sums().items():
         reason = limits.overflow(largest, "partial sums reached")
         if reason is not None:
-            reasons |= dict.fromkeys(_result_slots(meter.painter, node), reason)
+            results = (painter.carriers.get(v, ()) for v in painter.nodes[node].outputs)
+            own = (v for each in results for v in each if painter.type_graph.nodes[v] == node)
+            reasons |= dict.fromkeys(own, reason)
     return reasons
 
 
@@ -279,30 +256,22 @@ def _unfit_ends(meter: RangeMeter, limits: _Limits) -> tuple[str, ...]:
     )
 
 
-def _result_slots(painter: Repainter, node: int) -> list[Slot]:
-    outputs = painter.nodes[node].outputs
-    return [s for v in outputs for s in painter.carriers(v) if s.node == node]
-
-
-def _deny(painter: Repainter, unfit: Mapping[Slot, str]) -> dict[Slot, str]:
-    """Deny the unfit slots that the painting makes low, until it makes none of them low."""
-    denied: dict[Slot, str] = {}
+def _deny(painter: Repainter, unfit: Mapping[int, str]) -> tuple[NodeRule, ...]:
+    """Deny the unfit vertices that the painting makes low, until it makes none of them low."""
+    graph, denied = painter.type_graph, dict[int, str]()
     while True:
-        low = painter.low_slots(painter.paint(_rules(painter, denied)))
-        new = {slot: why for slot, why in unfit.items() if slot in low and slot not in denied}
-        if not new:
-            return denied
-        denied |= new
-
-
-def _rules(painter: Repainter, denied: Mapping[Slot, str]) -> tuple[NodeRule, ...]:
-    return tuple(
-        NodeRule(
-            painter.nodes[slot.node].name or "", slot.variable, ListName.DENY, why, "calibrate"
+        rules = tuple(
+            NodeRule(
+                painter.nodes[graph.nodes[vertex]].name or "",
+                graph.kind_of(vertex).variables[0],
+                ListName.DENY,
+                why,
+                "calibrate",
+            )
+            for vertex, why in sorted(denied.items())
         )
-        for slot, why in sorted(denied.items())
-    )
-
-
-def _batches(number: int) -> str:
-    return "1 batch" if number == 1 else f"{number} batches"
+        low = frozenset(painter.paint(rules).painting.allowed())
+        new = {v: why for v, why in unfit.items() if v in low and v not in denied}
+        if not new:
+            return rules
+        denied |= new

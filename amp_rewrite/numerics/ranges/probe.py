@@ -38,9 +38,7 @@ class Vector(NamedTuple):
 class Prober:
     """Adds probes to a model, which it changes.
 
-    Attributes:
-        model: The model to change.
-        keys: After `finish`: combination -> what each element of the output vector is about.
+    After `finish` it has `keys`: combination -> the key of each element of the output vector.
     """
 
     model: ir.Model
@@ -67,8 +65,7 @@ class Prober:
         dtype: ir.DataType = ir.DataType.FLOAT,
     ) -> ir.Value:
         """Append a node to a graph and return its output."""
-        self._count += 1
-        name = f"{_PREFIX}.{self._count}"
+        name = self._name()
         output = ir.Value(name=name, type=ir.TensorType(dtype))
         graph.append(ir.Node("", op, inputs, attributes, outputs=[output], name=name))
         return output
@@ -104,15 +101,13 @@ class Prober:
     ) -> ir.Value:
         key = (kind, number)
         if key not in self._constants:
-            self._constants[key] = self._constant_in(
-                self.model.graph, np.asarray(array), first=True
-            )
+            graph = self.model.graph
+            self._constants[key] = self._constant_in(graph, np.asarray(array), first=True)
         return self._constants[key]
 
     def _constant_in(self, graph: ir.Graph, array: np.ndarray, *, first: bool) -> ir.Value:
         tensor = ir.Tensor(array)
-        self._count += 1
-        name = f"{_PREFIX}.{self._count}"
+        name = self._name()
         output = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape)
         attribute = ir.AttrTensor("value", tensor)
         node = ir.Node("", "Constant", [], [attribute], outputs=[output], name=name)
@@ -126,8 +121,13 @@ class Prober:
     def _collect(self, graph: ir.Graph) -> dict[str, Vector]:
         parts: dict[str, list[Vector]] = {MAX: [], SUM: []}
         for node in list(graph):
-            for combine, vector in self._from_bodies(node, graph):
-                parts[combine].append(vector)
+            if reaches_out(node, self.opset):
+                is_loop = has(node, Trait.LOOPS)
+                bodies = (
+                    self._from_iterations(node, graph) if is_loop else self._from_branches(node)
+                )
+                for combine, vector in bodies:
+                    parts[combine].append(vector)
         for combine, numbers in self._numbers.get(graph, {}).items():
             parts[combine] += [Vector([key], number) for key, number in numbers]
         return {c: self._join_vectors(graph, vectors) for c, vectors in parts.items() if vectors}
@@ -137,13 +137,6 @@ class Prober:
         value = self.add(graph, "Concat", [v.value for v in vectors], [ir.AttrInt64("axis", 0)])
         value.shape = ir.Shape([len(keys)])
         return Vector(keys, value)
-
-    def _from_bodies(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
-        if not reaches_out(node, self.opset):
-            return []
-        if has(node, Trait.LOOPS):
-            return self._from_iterations(node, graph)
-        return self._from_branches(node)
 
     def _from_branches(self, node: ir.Node) -> list[tuple[str, Vector]]:
         branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
@@ -156,9 +149,8 @@ class Prober:
                         neutral = np.full(len(vector.keys), _NEUTRAL[combine], np.float32)
                         value = self._constant_in(each, neutral, first=False)
                     each.outputs.append(value)
-                vectors_found.append(
-                    (combine, Vector(vector.keys, _new_output(node, self._name())))
-                )
+                output = _new_output(node, self._name())
+                vectors_found.append((combine, Vector(vector.keys, output)))
         return vectors_found
 
     def _from_iterations(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
@@ -171,9 +163,8 @@ class Prober:
                     axes_before = node.attributes[name].as_ints()
                     node.attributes[name] = ir.AttrInt64s(name, [*axes_before, 0])
             stacked = _new_output(node, self._name())
-            vectors_found.append(
-                (combine, Vector(vector.keys, self._reduce_iterations(graph, combine, stacked)))
-            )
+            reduced = self._reduce_iterations(graph, combine, stacked)
+            vectors_found.append((combine, Vector(vector.keys, reduced)))
         return vectors_found
 
     def _reduce_iterations(self, graph: ir.Graph, combine: str, stacked: ir.Value) -> ir.Value:

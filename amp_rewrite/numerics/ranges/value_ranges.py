@@ -30,10 +30,10 @@ Key = tuple[str, int]
 
 
 class Range(NamedTuple):
-    """Measurements of one value (or of the partial sums of one node).
+    """Measurements of one value over all batches.
 
     Attributes:
-        largest: The largest finite magnitude over all batches.
+        largest: The largest finite magnitude.
         smallest: The smallest nonzero magnitude; inf where it was not measured.
         subnormal_share: In the worst batch, the share of the sum of magnitudes that lies below the
             low type's smallest normal.
@@ -51,15 +51,12 @@ class RangeMeter:
     """Measures the values of a model batch by batch.
 
     Attributes:
-        values: The values that are measured, in execution order; one stands for all that hold the
-            same elements (a Reshape's output, say).
+        values: The values that are measured, in execution order; one of those that hold the same
+            elements (a Reshape's output, say).
         source: Value -> the measured value that holds the same elements.
-        absorbed: Value -> which of its elements are fills that end in a Softmax; both this value
-            and the measured one have them.
+        absorbed: Value -> which of its elements are fills that end in a Softmax.
         sums: Indices of the nodes whose partial sums are measured.
-        unmeasured: Names of values that cannot be reached: those in the bodies of operators that
-            the prober cannot see into.
-        batches: How many batches were seen.
+        unmeasured: Names of values in bodies of operators that the prober cannot see into.
     """
 
     painter: Repainter
@@ -75,15 +72,14 @@ class RangeMeter:
     _worst: dict[int, float] = field(default_factory=dict[int, float])
 
     @staticmethod
-    def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
-        """Choose what to measure: what a paintable slot writes or reads, ends too, no constants."""
-        result = painter.rewrite()
-        paintable = painter.paintable(result) | painter.scalable(result)
+    def of(painter: Repainter, summing: Iterable[str]) -> RangeMeter:
+        """Choose values: those that paintable vertices write or read, and ends; no constants."""
+        paintable = painter.paintable(painter.rewrite())
         wanted = [
-            v
-            for v in painter.values()
-            if (v in painter.ends or any(s in paintable for s in painter.carriers(v)))
-            and _is_measurable(painter, same_elements(v))
+            value
+            for value, vertices in painter.carriers.items()
+            if (value in painter.ends or not paintable.isdisjoint(vertices))
+            and _is_measurable(painter, same_elements(value))
         ]
         source = {v: same_elements(v) for v in wanted}
         chosen = dict.fromkeys(source.values())
@@ -91,35 +87,26 @@ class RangeMeter:
         measured = tuple(v for v in chosen if _home(v) in reachable)
         missed = tuple(v.name or "" for v in chosen if _home(v) not in reachable)
         absorbed = painter.absorbed(source)
-        ops = frozenset(accumulate_low)
+        ops, nodes = frozenset(summing), {painter.type_graph.nodes[v] for v in paintable}
         sums = tuple(
             i
             for i, node in enumerate(painter.nodes)
             if node.op_type in ops
             and node.graph in reachable
-            and _has_slot(i, paintable)
+            and i in nodes
             and not all(value in absorbed for value in node.outputs)
         )
         return RangeMeter(painter, measured, source, absorbed, sums, missed)
 
     def add(self, feeds: Feeds) -> None:
-        """Run the float32 model on one batch and update the statistics.
-
-        Raises:
-            DataError: The batch does not fit the model.
-        """
+        """Run the float32 model on one batch and update the statistics; DataError if it misfits."""
         if self.values or self.sums:
-            self._measure(feeds)
+            results = (self._session or self._open()).run(feeds)
+            if MAX in self._keys:
+                np.fmax(self._max, results[combine_name(MAX)].astype(np.float64), out=self._max)
+            if SUM in self._keys:
+                self._note_shares(results[combine_name(SUM)].astype(np.float64))
         self.batches += 1
-
-    def _measure(self, feeds: Feeds) -> None:
-        session = self._session or self._open()
-        results = session.run(feeds)
-        if MAX in self._keys:
-            np.fmax(self._max, results[combine_name(MAX)].astype(np.float64), out=self._max)
-        if SUM in self._keys:
-            sums = results[combine_name(SUM)].astype(np.float64)
-            self._note_shares(sums)
 
     def ranges(self) -> dict[ir.Value, Range]:
         """Return what was measured of each value."""
@@ -176,57 +163,51 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
     graph = _home(value)
     if graph is None:
         return
-
-    def reduce(op: str, of: ir.Value) -> ir.Value:
-        return prober.reduce(graph, op, of)
-
     flat = prober.flat(graph, value)
     finite = magnitude = prober.add(graph, "Abs", [flat])
     if prober.opset >= FIRST_OPSET_WITH_WHERE:
-        is_finite = prober.add(
-            graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
-        )
+        is_finite = _compared(prober, graph, "Less", magnitude, np.inf)
         finite = prober.add(graph, "Where", [is_finite, magnitude, prober.constant(0.0)])
     below = float(np.nextafter(np.float32(low.smallest_normal), np.float32(0)))
     normal = prober.add(graph, "ThresholdedRelu", [finite], [ir.AttrFloat32("alpha", below)])
-    prober.probe(graph, ("largest", index), MAX, reduce("ReduceMax", finite))
-    prober.probe(graph, ("mass", index), SUM, reduce("ReduceSum", finite))
-    prober.probe(graph, ("normal", index), SUM, reduce("ReduceSum", normal))
+    for name, combine, op, of in (
+        ("largest", MAX, "ReduceMax", finite),
+        ("mass", SUM, "ReduceSum", finite),
+        ("normal", SUM, "ReduceSum", normal),
+    ):
+        prober.probe(graph, (name, index), combine, prober.reduce(graph, op, of))
     if careful and prober.opset >= FIRST_OPSET_WITH_WHERE:
-        zero = prober.constant(0.0)
-        some = prober.add(graph, "Greater", [finite, zero], dtype=ir.DataType.BOOL)
+        some = _compared(prober, graph, "Greater", finite, 0.0)
         nonzero = prober.add(graph, "Where", [some, finite, prober.constant(np.inf)])
-        smallest = prober.add(graph, "Neg", [reduce("ReduceMin", nonzero)])
+        smallest = prober.add(graph, "Neg", [prober.reduce(graph, "ReduceMin", nonzero)])
         prober.probe(graph, ("smallest", index), MAX, smallest)
 
 
 def _probe_counted(prober: Prober, value: ir.Value, index: int, fills: Absorbed) -> None:
-    """Add the largest magnitude of what is no fill."""
+    """Add the largest magnitude of elements that are no fills."""
     graph = _home(value)
     if graph is None:
         return
     elements = prober.flat(graph, value)
     magnitude = prober.add(graph, "Abs", [elements])
     asked = magnitude if fills.either_sign else prober.add(graph, "Neg", [elements])
-    below = prober.add(
-        graph, "Less", [asked, prober.constant(fills.beyond)], dtype=ir.DataType.BOOL
-    )
-    is_finite = prober.add(
-        graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
-    )
-    counts = prober.add(graph, "And", [below, is_finite], dtype=ir.DataType.BOOL)
+    conditions = [
+        _compared(prober, graph, "Less", asked, fills.beyond),
+        _compared(prober, graph, "Less", magnitude, np.inf),
+    ]
+    counts = prober.add(graph, "And", conditions, dtype=ir.DataType.BOOL)
     counted = prober.add(graph, "Where", [counts, magnitude, prober.constant(0.0)])
     prober.probe(graph, ("counted", index), MAX, prober.reduce(graph, "ReduceMax", counted))
+
+
+def _compared(prober: Prober, graph: ir.Graph, op: str, value: ir.Value, to: float) -> ir.Value:
+    return prober.add(graph, op, [value, prober.constant(to)], dtype=ir.DataType.BOOL)
 
 
 def _home(value: ir.Value) -> ir.Graph | None:
     """Return the graph in which a value is defined."""
     node = value.producer()
     return value.graph if node is None else node.graph  # pyright: ignore[reportReturnType] no function bodies here
-
-
-def _has_slot(node: int, slots: frozenset[tuple[int, str]]) -> bool:
-    return any(slot[0] == node for slot in slots)
 
 
 def _is_measurable(painter: Repainter, value: ir.Value) -> bool:

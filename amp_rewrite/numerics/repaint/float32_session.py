@@ -32,15 +32,11 @@ class Float32Session:
         """Load a model.
 
         Args:
-            model: The model. Low inputs and outputs of it become float32 if one is bfloat16, of
-                which the runtime takes no arrays; nothing else is modified.
+            model: The model. Its 16-bit inputs and outputs become float32 if one is bfloat16, of
+                which the runtime takes no arrays.
             what: The model as errors call it.
-            keeps_memory: Whether memory that was used is kept for the next values: a third faster
-                where thousands of them come and go.
-
-        Raises:
-            RuntimeMissingError: ONNX Runtime is not installed.
-            RunError: ONNX Runtime refuses the model.
+            keeps_memory: Whether memory is kept for the next values: a third faster where
+                thousands of them come and go.
         """
         self._what = what
         ends = (*model.graph.inputs, *model.graph.outputs)
@@ -52,12 +48,7 @@ class Float32Session:
         self.outputs = self._session.outputs
 
     def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            DataError: An input is missing or unknown.
-            RunError: The model rejects the batch.
-        """
+        """Return the outputs for one batch; DataError if an input is missing or unknown."""
         self._check(feeds)
         if self._wide:
             feeds = {name: widened(array) for name, array in feeds.items()}

@@ -24,8 +24,7 @@ def overlay_text(
 ) -> str:
     """Return the file: comments, a head that extends the lists used, and one entry per rule.
 
-    One `--lists` is then enough. Where several list files were given the head extends nothing, and
-    the comments say which files to lay it over.
+    If several list files were given, the head extends nothing, and a comment says so.
     """
     owners = targets.find(options.chosen_target).list_owners
     about = owners[0] if len(owners) == 1 else "any"
@@ -44,11 +43,7 @@ def overlay_text(
 
 
 def write_overlay(path: str | os.PathLike[str], text: str) -> None:
-    """Replace a file as a whole or not at all.
-
-    Raises:
-        SaveError: The file cannot be written.
-    """
+    """Replace a file as a whole or not at all."""
     write_text(Path(path_text(path, SaveError)), text.rstrip("\n"))
 
 

@@ -1,7 +1,6 @@
-"""Paint one model again and again under different findings, and compare the paintings.
+"""One model, painted again and again under different findings.
 
-What runs a model are copies of it, so paintings are compared by position: the index of the node in
-execution order, and the name of its type variable. Nothing is copied or rewritten for a painting.
+Nothing is copied or rewritten for a painting.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -18,7 +16,8 @@ from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import Objects, shared_objects
-from amp_rewrite.oplists import ListName, NodeRule, OpLists
+from amp_rewrite.oplists import NodeRule, OpLists
+from amp_rewrite.oplists.files import PAINTED
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -30,21 +29,7 @@ from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import read_source
 
-_PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
-
 _SCALABLE = OVERFLOWS | {Reason.LIKELY_OVERFLOW}
-
-
-class Slot(NamedTuple):
-    """A type variable by position: the same in every copy of a model.
-
-    Attributes:
-        node: The index of the node in execution order.
-        variable: The name of the type variable.
-    """
-
-    node: int
-    variable: str
 
 
 @dataclass
@@ -53,17 +38,14 @@ class Repainter:
 
     Attributes:
         flat: The float32 model, by number.
-        options: The options of the rewrite.
         objects: The same as objects of onnx_ir, which nobody changes.
-        index: Node -> its position.
         number: Value -> its number.
-        found: What is known of the model before anything is looked for.
+        found: The findings that all paintings have.
     """
 
     flat: FlatGraph
     options: RewriteOptions
     objects: Objects
-    index: Mapping[ir.Node, int]
     number: Mapping[ir.Value, int]
     found: Findings
     _lists: OpLists
@@ -81,9 +63,8 @@ class Repainter:
         flat.customs = lists.customs
         options.check_names(flat)
         flat.say_lengths(options.lengths)
-        index = {node: i for i, node in enumerate(objects.nodes)}
         number = {value: v for v, value in enumerate(objects.values)}
-        return Repainter(flat, options, objects, index, number, found, lists)
+        return Repainter(flat, options, objects, number, found, lists)
 
     @property
     def model(self) -> ir.Model:
@@ -128,39 +109,24 @@ class Repainter:
         """The context of the paintings of `model`."""
         return paint_context(self.flat, self._lists, self.options, self.found)
 
-    def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:
-        """Return the slots that a rewrite or a painting made low."""
-        graph = result.context.type_graph
-        return frozenset(
-            Slot(graph.nodes[v], variable)
-            for v in result.painting.allowed()
-            for variable in graph.kind_of(v).variables
-        )
+    def paintable(self, result: RewriteResult) -> frozenset[int]:
+        """Return the vertices that some rules, or scaling, could leave in 16 bits: a superset.
 
-    def paintable(self, result: RewriteResult) -> frozenset[Slot]:
-        """Return the slots that some node rules or other, or scaling, could leave low: a superset.
-
-        Scaling counts where the options let it add nodes: what leaves the range may fit then.
+        If the options let scaling add nodes, values that leave the range may fit after it.
         """
         context, graph = result.context, result.context.type_graph
+        scaled = frozenset[int]()
+        if self.options.overflow != KEEP and context.values.beyond:
+            scaled = frozenset(paint_fitting(context, result.course).painting.allowed())
         if self.options.adds_nodes:
             kept = {v: m for v, m in context.excluded.items() if m.reason not in _SCALABLE}
             context = replace(context, excluded=kept)
-        slots: set[Slot] = set()
-        for vertex in vertices_in(context.supported & context.processable):
-            listed = context.entry(graph.nodes[vertex])
-            if listed is None or not (listed.list in _PAINTED or context.force_all):
-                continue
-            variables = graph.kind_of(vertex).variables
-            slots.update(Slot(graph.nodes[vertex], variable) for variable in variables)
-        return frozenset(slots) | self.low_slots(result)
-
-    def scalable(self, result: RewriteResult) -> frozenset[Slot]:
-        """Return the slots that scaling could leave low where an overflow keeps them in float32."""
-        context = result.context
-        if self.options.overflow == KEEP or not context.values.beyond:
-            return frozenset()
-        return self.low_slots(paint_fitting(context, result.course))
+        listed = (
+            (v, context.entry(graph.nodes[v]))
+            for v in vertices_in(context.supported & context.processable)
+        )
+        chosen = frozenset(v for v, e in listed if e and (e.list in PAINTED or context.force_all))
+        return chosen | scaled | frozenset(result.painting.allowed())
 
     def absorbed(self, values: Iterable[ir.Value]) -> dict[ir.Value, Absorbed]:
         """Return which elements of values are fills of masks that end in a Softmax."""
@@ -169,29 +135,15 @@ class Repainter:
         fills_of = self._context.values.masks.absorbed(float32)
         return {self.objects.values[number]: fills for number, fills in fills_of.items()}
 
-    def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
-        """Return the slots that write or read a value of `model`."""
-        return self._carriers.get(value, ())
-
-    def values(self) -> Iterator[ir.Value]:
-        """Yield every float32 value that a slot writes or reads, in execution order."""
-        yield from self._carriers
-
-    def name(self, slot: Slot) -> str:
-        """Return a slot as reports spell it: "MatMul_3/T"."""
-        return f"{self.nodes[slot.node].name}/{slot.variable}"
-
     @cached_property
-    def _carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
-        slots_of: dict[ir.Value, list[Slot]] = {}
+    def carriers(self) -> dict[ir.Value, tuple[int, ...]]:
+        """The float32 values in execution order, and the vertices that write or read each."""
+        found: dict[ir.Value, dict[int, None]] = {}
         graph = self.type_graph
         for value, vertex in self._uses():
             if vertex != ABSENT and graph.is_float32(value):
-                slot = Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
-                slots = slots_of.setdefault(self.objects.values[value], [])
-                if slot not in slots:
-                    slots.append(slot)
-        return {value: tuple(slots) for value, slots in slots_of.items()}
+                found.setdefault(self.objects.values[value], {})[vertex] = None
+        return {value: tuple(vertices) for value, vertices in found.items()}
 
     def _uses(self) -> Iterator[tuple[int, int]]:
         yield from enumerate(self.type_graph.source)

@@ -22,14 +22,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that does not hold.
-
-    Attributes:
-        severity: An error makes the check fail, a warning does not.
-        file: The list or model concerned.
-        line: The line in it, from 1, or None.
-        message: What is wrong, in one line, and what to do.
-    """
+    """One problem of a list or a model: at a line from 1, or None, with what to do about it."""
 
     severity: Severity
     file: str
@@ -72,12 +65,7 @@ class CheckReport:
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        verdict = "passed" if self.ok else "failed"
-        return one_line(
-            self,
-            f"{verdict}; {len(self.findings)} findings in {len(self.lists)} lists and "
-            f"{len(self.models)} models",
-        )
+        return one_line(self, self.to_text().rpartition("\n")[2])
 
     @property
     def ok(self) -> bool:
@@ -93,9 +81,8 @@ class CheckReport:
         """Return one line a finding, and a last line that sums up."""
         lines = [printable(f"{f.where}: {f.severity}: {f.message}") for f in self.findings]
         errors = sum(f.severity == Severity.ERROR for f in self.findings)
-        checked = (
-            f"{_count(len(self.lists), 'list')} and {_count(len(self.models), 'model')} checked"
-        )
+        lists, models = _count(len(self.lists), "list"), _count(len(self.models), "model")
+        checked = f"{lists} and {models} checked"
         warned = len(self.findings) - errors
         lines.append(f"{checked}: {_count(errors, 'error')}, {_count(warned, 'warning')}")
         return "\n".join(lines)

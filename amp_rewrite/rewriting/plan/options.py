@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,6 +37,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.modules import all_names
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
+from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.plan.input_ranges import (
     FreeLengths,
@@ -77,14 +79,12 @@ a step, or read a model that is in 16 bits already."""
 
 @dataclass(frozen=True)
 class Shown:
-    """The declaration of an option: all that is known of it beside name, type and default value.
+    """The declaration of an option, without its name, type and default value.
 
     Attributes:
-        group: Where helps and the page show it.
-        help: The text of `--help`.
-        more: What docs/mixed_precision.md says in addition.
-        flag: How the command line calls it, if not by its name (in the singular, if repeatable).
-        names: The help of `flag` where the option is a switch as well, which `help` is about then.
+        more: Text that docs/mixed_precision.md has in addition to `help`.
+        flag: Its flag, if that is not its name (in the singular, if repeatable).
+        names: The help of `flag` if the option is a switch as well; `help` is about the switch.
         default: The default value in words, where the value does not say it.
         without: Commands that do not have it.
         check: Returns a given value as options hold it. The type says it, if None.
@@ -100,13 +100,9 @@ class Shown:
     check: Callable[[Any], Any] | None = None
 
 
-_SHOWN = "shown"
-"""Where a field's metadata has what is shown of it."""
-
-
 def shown(value: Value, group: str, help: str, more: str = "", **about: Any) -> Value:  # noqa: A002
     """Declare an option, as the default value of its field; see `Shown` for the rest."""
-    return field(default=value, metadata={_SHOWN: Shown(group, help, more, **about)})
+    return field(default=value, metadata={"shown": Shown(group, help, more, **about)})
 
 
 def _precision(given: object) -> str:
@@ -123,10 +119,6 @@ def _only(given: Any) -> str | None:
 
 def _kept_ends(given: Any) -> Any:
     return given if isinstance(given, bool) else arguments.texts("keep_io_types", given)
-
-
-def _as_it_is(given: Any) -> Any:
-    return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +157,7 @@ class RewriteOptions:
         "Op list, a file or a built-in name; later ones override.",
         flag="--lists",
         default="the built-in list of precision and target",
-        check=_as_it_is,
+        check=lambda given: given,
     )
     level: Level = shown(
         "default",
@@ -173,7 +165,7 @@ class RewriteOptions:
         "How much to convert: default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL.",
         "See [op_lists.md](op_lists.md#levels). In upper or lower case. The environment "
         "variable `AMP_REWRITE_LEVEL` replaces `default`.",
-        check=_as_it_is,
+        check=lambda given: given,
     )
     keep_io_types: bool | Names = shown(
         True,
@@ -292,11 +284,7 @@ class RewriteOptions:
     )
 
     def __post_init__(self) -> None:
-        """Check the values, one by one and together.
-
-        Raises:
-            OptionError: A value is unknown, or a pattern is not a regular expression.
-        """
+        """Check the values, one by one and together; OptionError if one is impossible."""
         for option in OPTIONS:
             value = option.checked(getattr(self, option.name))
             object.__setattr__(self, option.name, value)
@@ -320,11 +308,7 @@ class RewriteOptions:
         _ = self.node_rules
 
     def _take_only(self, only: str) -> None:
-        """Make the precision that of `only`.
-
-        Raises:
-            OptionError: Another precision was asked for.
-        """
+        """Make the precision that of `only`; refuse another one."""
         if self.precision not in (only, FLOAT16.name):
             raise OptionError(
                 "two precisions are asked for",
@@ -352,11 +336,7 @@ class RewriteOptions:
 
     @property
     def low(self) -> DType:
-        """The low-precision type.
-
-        Raises:
-            OptionError: The precision is float32.
-        """
+        """The 16-bit type; OptionError if the precision is float32."""
         if not self.makes_low:
             raise OptionError(
                 "a rewrite to float32 makes nothing 16-bit",
@@ -415,11 +395,10 @@ class RewriteOptions:
         return kept if isinstance(kept, bool) else any(p.matches(name) for p in _kept(kept))
 
     def check_names(self, model: FlatGraph) -> None:
-        """Reject names and patterns that fit nothing in the model.
+        """Refuse names and patterns that fit nothing in the model.
 
         Raises:
-            OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
-                `allow_ops`, `variables`, `input_ranges` or `dims` names nothing.
+            OptionError: One does not.
         """
         _require_known("preserve", self.preserve, {*model.node_names}, "a node name")
         rules = self.node_rules
@@ -427,15 +406,12 @@ class RewriteOptions:
         for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
             for pattern in patterns:
                 if not pattern.matches_any(nodes):
+                    kind, text = "a pattern of names of nodes or modules", pattern.text
                     raise OptionError(
                         f"{option} matches no node",
-                        found=repr(pattern.text),
-                        expected=suggestion(
-                            pattern.text.strip("*."),
-                            nodes,
-                            "a pattern of names of nodes or modules",
-                        ),
-                        remedy=f"{hint(pattern.text)}; `amp-rewrite explain MODEL` lists the names",
+                        found=repr(text),
+                        expected=suggestion(text.strip("*."), nodes, kind),
+                        remedy=f"{hint(text)}; `amp-rewrite explain MODEL` lists the names",
                     )
         names = {name for called in model.operators for name in names_of(called)}
         _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
@@ -461,7 +437,7 @@ class Declared:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that are its values, if it has such; `None` aside."""
+        """The words that are its values, without `None`."""
         words = (
             self.type if get_origin(self.type) is Literal else next(iter(get_args(self.type)), 0)
         )
@@ -496,7 +472,7 @@ class Declared:
 _TYPES = get_type_hints(RewriteOptions)
 
 OPTIONS = tuple(
-    Declared(each.name, _TYPES[each.name], each.default, each.metadata[_SHOWN])
+    Declared(each.name, _TYPES[each.name], each.default, each.metadata["shown"])
     for each in fields(RewriteOptions)
 )
 """All options of a rewrite, in their order."""
@@ -554,11 +530,7 @@ _ELSEWHERE = {"dtype": "precision", "keep_io": "keep_io_types", "ops": "deny_ops
 
 
 def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> RewriteOptions:
-    """Return options, the default ones for None, after changes.
-
-    Raises:
-        OptionError: A change names no option, or its value is impossible.
-    """
+    """Return options, the default ones for None, after changes."""
     if not (options is None or isinstance(options, RewriteOptions)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "options must be RewriteOptions",
@@ -610,3 +582,50 @@ def _require_known(option: str, names: Iterable[str], known: set[str], kind: str
                 found=repr(name),
                 expected=suggestion(name, sorted(known), kind),
             )
+
+
+_SILENT = frozenset({"strict"})
+"""Options that check a rewrite and change nothing in it."""
+
+
+def option_words(options: RewriteOptions) -> tuple[tuple[str, ...], ...]:
+    """Return the options that are not the default ones, each as its words on the command line.
+
+    Lists that were made in Python are named by the files that they were made from.
+
+    Example:
+        (("--precision", "bfloat16"), ("--deny-node", "head"), ("--no-move-casts",))
+    """
+    usual = RewriteOptions()
+    return tuple(
+        words
+        for option in COMMAND_LINE
+        if option.name not in _SILENT
+        and getattr(options, option.name) != getattr(usual, option.name)
+        for words in _words(option, getattr(options, option.name))
+    )
+
+
+def _words(option: Declared, value: Any) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, bool):
+        yield (f"--{'' if value else 'no-'}{option.name.replace('_', '-')}",)
+    elif option.is_repeated:
+        yield from ((option.flag, text) for text in _texts(value))
+    else:
+        yield option.flag, str(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield what is repeated for an option that takes names, ranges or files."""
+    if isinstance(value, Mapping):
+        for name, given in value.items():
+            number = str(given) if isinstance(given, int) else f"{given[0]:.9g}:{given[1]:.9g}"
+            yield f"{name}={number}"
+    elif isinstance(value, str | os.PathLike):
+        yield os.fspath(value)
+    elif isinstance(value, OpLists):
+        built_in = {f"lists/{name}.yaml": name for name in builtin_names()}
+        if not built_in.keys() >= set(value.files):
+            yield from (built_in.get(file, file) for file in value.files)
+    else:
+        yield from map(os.fspath, value)

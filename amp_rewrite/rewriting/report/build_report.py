@@ -17,8 +17,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.recorder import Recorder, cast_bytes, why

@@ -63,10 +63,7 @@ class Session:
     Integers of 64 bits are computed in 32, and float64 in float32. An input with a default is a
     constant, which can be folded into what reads it, unless the session is told that it is fed.
 
-    Attributes:
-        inputs: The names of the inputs that must be fed.
-        overridable: The names of those that have a default and can be fed.
-        outputs: The names of the outputs.
+    The attributes are those of `amp_rewrite.runtimes.session.Session`.
     """
 
     def __init__(
@@ -80,7 +77,7 @@ class Session:
         static: bool = False,
         what: str = "the model",
     ) -> None:
-        """Load a model; it is not changed and not needed any more afterwards.
+        """Load a model, as `amp_rewrite.runtimes.engines.open_session`.
 
         Args:
             model: Any model: a path, bytes, an onnx_ir model or a ModelProto.
@@ -93,20 +90,18 @@ class Session:
                 shapes fewer nodes are computed together, and a Cast to bfloat16 is not rounded to
                 nearest: 2026.4.1 cuts off half of what it should round up.
             what: The model as errors call it.
-
-        Raises:
-            RuntimeMissingError: OpenVINO is not installed, or too old.
-            OptionError: CACHE_DIR is no path.
-            RunError: It cannot load the model, or has no device.
-            AmpError: The model cannot be read.
         """
         self._what, self._static, self._profile = what, static, profile
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._own: Binding | None = None
         self._properties: dict[str, Any] = {HINT: AS_TYPED, **(properties or {})}
         if _CACHE in self._properties:  # what one version has compiled is no other's
-            version = str(import_runtime().__version__).replace("/", "-")
-            self._properties[_CACHE] = str(_folder(self._properties[_CACHE]) / version)
+            version, folder = str(import_runtime().__version__), self._properties[_CACHE]
+            if not isinstance(folder, str | Path):
+                raise OptionError(
+                    f"{_CACHE} must be a folder", found=repr(folder), expected="a path"
+                )
+            self._properties[_CACHE] = str(Path(folder, version.replace("/", "-")))
         if threads := threads or threads_of_environment():
             self._properties["INFERENCE_NUM_THREADS"] = threads
         device = core()
@@ -129,12 +124,7 @@ class Session:
             raise _placed(error, plain) from error.__cause__
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Return outputs in order, all of them by default, as copies.
-
-        Raises:
-            OptionError: What is fed is no input, or its default is a constant.
-            RunError: OpenVINO reports an error.
-        """
+        """Return outputs in order, all of them by default, as copies."""
         failure = f"OpenVINO cannot run {self._what} on these inputs"
         missing = [name for name in self.inputs if name not in feeds]
         if missing:  # it would read whatever is there
@@ -151,10 +141,7 @@ class Session:
         return [np.array(array) for array in binding.outputs(outputs or self.outputs)]
 
     def bind(self) -> Binding:
-        """Return a new binding of the inputs and outputs; there may be several.
-
-        Inputs with a default begin with that.
-        """
+        """Return a new binding of the inputs and outputs; there may be several."""
         binding = Binding(self._compiled.create_infer_request(), self._inputs, self._dtypes)
         for name, value in self._defaults.items():
             binding.read(name, value, shared=False)
@@ -169,18 +156,17 @@ class Session:
         if not self._profile:
             return ()
         infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
-        told = [{key: _text(info, key) for key in _KEYS} for info in infos]
+        told = [
+            {key: str(info[key].astype(str)) if key in info else "" for key in _KEYS}
+            for info in infos
+        ]
         ran = [info for info in told if info[_TIME].isdigit()]
         self._profile = False
         self._compile()
         return tuple(_ran(info) for info in sorted(ran, key=lambda info: int(info[_ORDER])))
 
     def end_profiling(self) -> str:
-        """Refuse: OpenVINO writes no profile.
-
-        Raises:
-            OptionError: Always.
-        """
+        """Refuse: OpenVINO writes no profile."""
         raise OptionError("OpenVINO writes no profile", remedy="ask for profile and ran_nodes")
 
     def _compile_for(self, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -220,13 +206,7 @@ class Binding:
         inputs: Mapping[str, bool],
         outputs: Mapping[str, np.dtype[Any] | None],
     ) -> None:
-        """Begin with nothing bound.
-
-        Args:
-            request: An openvino.InferRequest.
-            inputs: The names of inputs, and whether the compiled model reads them.
-            outputs: The names of outputs, and their element types.
-        """
+        """Take an openvino.InferRequest, inputs and whether they are read, and outputs' types."""
         self._request, self._inputs, self._outputs = request, inputs, outputs
         self._written: dict[str, Array] = {}
         self._memory: dict[str, Array] = {}
@@ -234,14 +214,7 @@ class Binding:
     def read(self, name: str, value: Any, *, shared: bool = True) -> None:
         """Bind an array that an input is read from; it is not copied.
 
-        Args:
-            name: The input.
-            value: The array, contiguous and writable if it is shared.
-            shared: Whether later runs must see what is written into the array meanwhile.
-
-        Raises:
-            OptionError: There is no such input, or its default is a constant.
-            RunError: The array cannot be bound.
+        If it is `shared`, later runs see what is written into it; it is contiguous and writable.
         """
         if name not in self._inputs:
             raise OptionError(
@@ -254,11 +227,7 @@ class Binding:
                 self._bind(name, value, shared=shared)
 
     def write(self, name: str, value: Array) -> None:
-        """Bind an array that an output is written to: contiguous, writable, of its shape.
-
-        Raises:
-            RunError: The array cannot be bound.
-        """
+        """Bind an array that an output is written to: contiguous, writable, of its shape."""
         with one_line(f"OpenVINO cannot write the output {name}"):
             self._bind(name, value, shared=True)
         self._written[name] = value
@@ -269,22 +238,12 @@ class Binding:
             raise OptionError("the output is bound already", where=name, remedy="bind it anew")
 
     def run(self, failure: str) -> None:
-        """Run the session.
-
-        Args:
-            failure: What an error says went wrong.
-
-        Raises:
-            RunError: OpenVINO reports an error.
-        """
+        """Run the session; `failure` begins the text of a RunError."""
         with one_line(failure):
             self._request.infer(share_outputs=True)  # by default it returns copies of all
 
     def outputs(self, names: Iterable[str]) -> list[Array]:
-        """Return outputs, as the last run left them: bound arrays, or views of OpenVINO's memory.
-
-        The next run overwrites both.
-        """
+        """Return bound arrays, or views of OpenVINO's memory; the next run overwrites both."""
         return [self._output(name) for name in names]
 
     def _bind(self, name: str, value: Any, *, shared: bool) -> None:
@@ -298,18 +257,11 @@ class Binding:
         return to_array(self._request.get_tensor(name), self._outputs[name])
 
 
-def _folder(path: object) -> Path:
-    if isinstance(path, str | Path):
-        return Path(path)
-    raise OptionError(f"{_CACHE} must be a folder", found=repr(path), expected="a path")
-
-
 def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Array]]:
-    """Return a model without what OpenVINO does not take, and the defaults that it had.
+    """Return a model that OpenVINO takes, and the defaults that inputs had.
 
-    Model-local functions are inlined, those behind a kernel of ONNX Runtime too: it has no rule
-    for them. A default makes a constant of an
-    input, so that of an input that is fed comes off.
+    Model-local functions are inlined. A default makes a constant of an input, so it is removed from
+    an input that is fed.
     """
     model = load(source)
     inline(model, lambda _: True)
@@ -340,10 +292,6 @@ def _placed(error: RunError, model: ir.Model) -> RunError:
                 remedy="run it on ONNX Runtime, or keep the node in float32 if that one loads",
             )
     return error
-
-
-def _text(info: Any, key: str) -> str:
-    return str(info[key].astype(str)) if key in info else ""
 
 
 def _ran(info: Mapping[str, str]) -> RanNode:

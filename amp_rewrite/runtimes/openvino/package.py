@@ -38,11 +38,7 @@ _FOREIGN = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m
 
 @cache
 def import_runtime() -> Any:
-    """Return the openvino module.
-
-    Raises:
-        RuntimeMissingError: It is not installed, or older than OLDEST.
-    """
+    """Return the openvino module; RuntimeMissingError if it is not there, or older than OLDEST."""
     try:
         runtime = __import__(OPENVINO.lower())
     except ImportError as error:
@@ -68,11 +64,7 @@ def runtime_version(runtime: Any) -> str:
 
 @cache
 def core() -> Any:
-    """Return the one openvino.Core, which has a CPU.
-
-    Raises:
-        RunError: It has none: its plugin cannot be loaded.
-    """
+    """Return the one openvino.Core; RunError if it has no CPU: its plugin cannot be loaded."""
     runtime_core = import_runtime().Core()
     devices = runtime_core.available_devices
     if DEVICE not in devices:
@@ -117,13 +109,8 @@ def reason(said: str) -> str:
 def to_tensor(value: Any, *, shared: bool = False) -> tuple[Any, Array]:
     """Return an openvino.Tensor with the content of an array, and the array whose memory it has.
 
-    The tensor does not keep that: whoever uses it must, as long as a request may read it.
-
-    Args:
-        value: An array, or what numpy makes one of; never changed unless `shared`.
-        shared: Whether the array's memory must be the tensor's. It must then be contiguous and
-            writable. Otherwise it is shared where that is possible, since reading is all that
-            is done to it.
+    The tensor does not keep the array alive. If the memory must be `shared`, the array is
+    contiguous and writable; else it is copied where it is not.
 
     Raises:
         ValueError: The memory cannot be shared, or the elements are texts: with 2026.4.1 a model

@@ -24,13 +24,7 @@ _PRODUCTS = ("MatMul", "Gemm", "com.microsoft::FusedMatMul")
 
 
 class _Reader(NamedTuple):
-    """A product that reads a matrix.
-
-    Attributes:
-        product: The node; the matrix is its second input.
-        path: The nodes between the matrix and the product.
-        turned: Whether it reads the matrix transposed.
-    """
+    """A product with a matrix as its second input, the nodes between, and if it is transposed."""
 
     product: ir.Node
     path: tuple[ir.Node, ...]

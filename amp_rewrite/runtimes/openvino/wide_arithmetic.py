@@ -12,9 +12,7 @@ from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import operator
 
-NARROW = np.iinfo(np.int32)
-"""The range of its integers."""
-
+_NARROW = np.iinfo(np.int32)
 _INTEGERS = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 
 # operators: those whose results are others where a number of theirs loses its upper bits. Bounds of
@@ -26,27 +24,23 @@ _ARITHMETIC = (
 
 
 def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
-    """Warn of the first node that computes otherwise on OpenVINO."""
+    """Warn of the first node that OpenVINO computes with less precision."""
     words = next(wide_arithmetic(graph), None)
     if words is not None:
-        warnings.warn(
-            f"OpenVINO computes int64 in 32 bits and float64 in float32, and of {what} {words}: "
-            "results may differ from ONNX Runtime's",
-            AmpWarning,
-            stacklevel=3,
-        )
+        _warn(f"of {what} {words}")
 
 
 def warn_of_wide_feeds(feeds: Mapping[str, object]) -> None:
     """Warn of an integer that loses its upper bits on its way to OpenVINO."""
     for name, value in feeds.items():
         if exceeds(np.asarray(value)):
-            warnings.warn(
-                f"OpenVINO computes int64 in 32 bits, and {name!r} is fed an integer beyond them: "
-                "results may differ from ONNX Runtime's",
-                AmpWarning,
-                stacklevel=3,
-            )
+            _warn(f"{name!r} is fed an integer beyond them")
+
+
+def _warn(what: str) -> None:
+    limits = "OpenVINO computes int64 in 32 bits and float64 in float32"
+    text = f"{limits}, and {what}: results may differ from ONNX Runtime's"
+    warnings.warn(text, AmpWarning, stacklevel=4)
 
 
 def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:
@@ -70,4 +64,4 @@ def exceeds(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
     """Return whether an array holds an integer that int32 does not."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 4 or not array.size:
         return False
-    return int(array.max()) > NARROW.max or int(array.min()) < NARROW.min
+    return int(array.max()) > _NARROW.max or int(array.min()) < _NARROW.min

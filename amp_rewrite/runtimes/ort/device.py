@@ -49,52 +49,31 @@ HOST = Device()
 
 
 def device_of(providers: Sequence[Provider]) -> Device:
-    """Return the device of the first provider.
-
-    Raises:
-        OptionError: None is given, or one is not a provider or is not available.
-    """
+    """Return the device of the first provider, after checking that all are available."""
     check_providers(providers)
     name, options = name_and_options(providers[0])
     target = of_provider(name)
     kind = _DEVICES.get(name, HOST.kind) if target is None else target.device
-    return Device(kind, _index(options.get("device_id", 0)))
-
-
-def _index(number: Any) -> int:
-    """Return the number of a device, checked; ONNX Runtime takes it as text too."""
-    text = str(number)
-    if not (text.isascii() and text.isdigit()):
+    number = str(options.get("device_id", 0))  # ONNX Runtime takes it as text too
+    if not (number.isascii() and number.isdigit()):
         raise OptionError(
             "impossible device_id",
-            found=repr(number),
+            found=repr(options["device_id"]),
             expected="an integer of at least 0",
             remedy="pass the number of the device",
         )
-    return int(text)
+    return Device(kind, int(number))
 
 
 def load_libraries(device: Device) -> None:
-    """Let ONNX Runtime find CUDA and cuDNN where pip has put them, of PyTorch's or their own.
-
-    Args:
-        device: Nothing is done for other devices than CUDA ones.
-    """
-    runtime = import_runtime()
-    if device.kind == "cuda" and hasattr(runtime, "preload_dlls"):  # since 1.21
-        runtime.preload_dlls()
+    """Let ONNX Runtime find CUDA and cuDNN where pip has put them, of PyTorch's or their own."""
+    if device.kind == "cuda":
+        import_runtime().preload_dlls()
 
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """A CUDA device.
-
-    Attributes:
-        name: What its maker calls it.
-        capability: Its compute capability, for example 8.0.
-        memory: Its memory in bytes.
-        driver: The CUDA version of the driver, for example "12.4".
-    """
+    """A CUDA device: compute capability (8.0), memory in bytes, version of the driver ("12.4")."""
 
     name: str
     capability: float
@@ -103,12 +82,7 @@ class CudaDevice:
 
 
 def cuda_device(index: int = 0, library: Any = None) -> CudaDevice | None:
-    """Return a device; None if there is no such device or no driver.
-
-    Args:
-        index: Its number among those that the process sees, as providers count them.
-        library: The driver's library, by default the one that is installed.
-    """
+    """Return a device by its number, as providers count them; None without it or a driver."""
     try:
         driver = ctypes.CDLL(_LIBRARY) if library is None else library
     except OSError:

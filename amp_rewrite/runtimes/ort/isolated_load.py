@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +19,13 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import printable
+from amp_rewrite.base.processor import fault_of
+from amp_rewrite.errors import UnloadableError
 from amp_rewrite.graph.io.load import Source, unwrapped
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
 from amp_rewrite.graph.tensors import all_tensors
 from amp_rewrite.runtimes.model_source import model_source
-from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
+from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target, find
 
 Outcome = Literal["loaded", "refused", "ended", "no kernel", "unknown"]
 """The outcome for a file: the runtime loaded it, refused it, or ended with its process; its CPU
@@ -59,9 +59,6 @@ except Exception as error:
 """
 _REFUSED, _MISSING = 3, 4
 """The exit statuses of this program: the runtime refused the file; there is no runtime."""
-
-_WINDOWS_FAULT = 0xC0000000
-"""From here on the exit status of a process on Windows is a fault."""
 
 _UNREGISTERED = "is not a registered function/op"
 
@@ -119,38 +116,11 @@ class LoadResult:
         return self.failed
 
 
-def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SECONDS) -> LoadResult:
+def isolated_load(model: Source, seconds: float = SECONDS) -> LoadResult:
     """Load a model with ONNX Runtime's CPU provider in a process of its own.
 
-    It takes as long as a start of Python and of ONNX Runtime, 0.3 s, and the loading itself. The
-    weights of a file stay in the other process.
-
-    Args:
-        model: A file with its data files beside it, or a model in memory, which is written to a
-            temporary file for this.
-        seconds: How long it may take; after that nothing is known of the file.
-
-    Raises:
-        SaveError: A model in memory cannot be written to a temporary file.
-    """
-    if not isinstance(model, ir.Model):
-        return _load_file(os.path.abspath(os.fspath(model)), seconds)
-    with ExitStack() as files:
-        source = model_source(model, owner := _Owner())
-        if isinstance(source, str):
-            files.callback(lambda: owner)  # the file ends with it
-            return _load_file(source, seconds)
-        folder = files.enter_context(tempfile.TemporaryDirectory(prefix="amp_rewrite-"))
-        path = Path(folder, "model.onnx")
-        path.write_bytes(source)
-        return _load_file(str(path), seconds)
-
-
-def load_of_source(model: Source) -> LoadResult | None:
-    """Return what ONNX Runtime makes of what a user gave as a model.
-
-    A model in memory is written to a temporary file as it is. One of 2 GiB and more, which would
-    have to be copied to the disk, is not: None.
+    It takes 0.3 s for a start of Python and of ONNX Runtime, and the time of loading. After
+    `seconds` nothing is known of the model. One in memory is written to a temporary file first.
 
     Raises:
         SaveError: A model in memory cannot be written to a temporary file.
@@ -158,18 +128,26 @@ def load_of_source(model: Source) -> LoadResult | None:
     source: Any = unwrapped(model)
     if isinstance(source, str | os.PathLike):
         path: str | bytes = os.fspath(source)
-        return isolated_load(os.fsdecode(path))
+        return _load_file(os.path.abspath(os.fsdecode(path)), seconds)
+    with (folder := tempfile.TemporaryDirectory(prefix="amp_rewrite-")) as name:
+        if isinstance(source, ir.Model):
+            source = model_source(source, folder)
+        path = os.path.join(name, "model.onnx")
+        if isinstance(source, str):
+            path = source  # of a large model
+        else:
+            content = source if isinstance(source, bytes) else source.SerializeToString()
+            Path(path).write_bytes(content)
+        return _load_file(path, seconds)
+
+
+def load_of_source(model: Source) -> LoadResult | None:
+    """Return the outcome for a model that a user gave; None if it would fill the disk (2 GiB)."""
+    source: Any = unwrapped(model)
     if isinstance(source, ir.Model):
         weights = sum(tensor.nbytes for tensor in all_tensors(source))
         return isolated_load(source) if weights < INLINE_LIMIT else None
-    with tempfile.TemporaryDirectory(prefix="amp_rewrite-") as folder:
-        written = Path(folder, "model.onnx")
-        written.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
-        return _load_file(str(written), SECONDS)
-
-
-class _Owner:
-    """The owner of a temporary file."""
+    return isolated_load(source)
 
 
 def _load_file(path: str, seconds: float) -> LoadResult:
@@ -207,7 +185,7 @@ def _result(status: int, told: str, path: str) -> LoadResult:
         return LoadResult("unknown", "ONNX Runtime is not installed")
     if status == _REFUSED:
         return _refused(runtime, message, path)
-    ending = _ending(status)
+    ending = fault_of(status)
     if not runtime or ending is None:
         reason = f"it ended with status {status}"
         return LoadResult("unknown", f"loading the file in a process of its own failed: {reason}")
@@ -228,13 +206,16 @@ def _refused(runtime: str, message: str, path: str) -> LoadResult:
     return LoadResult("refused", line)
 
 
-def _ending(status: int) -> str | None:
-    """Return by which fault of its own a process ended; None if it was not one.
+class LoadJudge:
+    """Refuses a file that ONNX Runtime does not load, unless somebody insists (`judged_by`)."""
 
-    SIGKILL comes from outside: the system ends what takes too much memory.
-    """
-    if status >= _WINDOWS_FAULT:
-        return f"status {status:#x}"
-    faults = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP")
-    name = next((n for n in faults if getattr(signal, n, None) == -status), None)
-    return "a segmentation fault (SIGSEGV)" if name == faults[0] else name
+    def __init__(self, result: Any, target: str, *, insists: bool) -> None:
+        """Take what was made, and its target."""
+        self._made, self._target, self._insists = result, find(target), insists
+        self.result = LoadResult("unknown", "the file was not loaded")
+
+    def __call__(self, path: str) -> None:
+        """Load a file in a process of its own; UnloadableError if that fails."""
+        self.result = isolated_load(path)
+        if self.result.fails(self._target) and not self._insists:
+            raise UnloadableError(self.result.said, self._made)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
+from amp_rewrite.runtimes.ort.runtime import import_runtime
 
 Array = np.ndarray[Any, Any]
 
@@ -35,13 +35,7 @@ def is_numpys(dtype: np.dtype[Any]) -> bool:
 
 
 def to_ort_value(tensor: Any, device: Device) -> Any:
-    """Return an OrtValue with the content of `tensor`.
-
-    Args:
-        tensor: An OrtValue, which is returned as it is, or an array, which is not copied if the
-            device is the host.
-        device: Where the OrtValue shall be.
-    """
+    """Return an OrtValue on a device; an array is not copied if that is the host."""
     if is_ort_value(tensor):
         return tensor
     ort_value = import_runtime().OrtValue
@@ -59,10 +53,7 @@ def to_ort_value(tensor: Any, device: Device) -> Any:
 
 def from_dlpack(tensor: Any) -> Any:
     """Return an OrtValue that shares the memory of an object with `__dlpack__`."""
-    ort_value = import_runtime().OrtValue
-    if hasattr(ort_value, "from_dlpack"):  # since ONNX Runtime 1.26
-        return ort_value.from_dlpack(tensor)
-    return ort_value(import_state().OrtValue.from_dlpack(tensor.__dlpack__(), False))
+    return import_runtime().OrtValue.from_dlpack(tensor)
 
 
 def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:

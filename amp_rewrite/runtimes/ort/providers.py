@@ -27,22 +27,12 @@ def available_providers() -> tuple[str, ...]:
 
 
 def has_provider(name: str) -> bool:
-    """Return whether sessions can use a provider.
-
-    Raises:
-        OptionError: It is a plugin that cannot be used; the error says why.
-        RunError: ONNX Runtime refuses the plugin.
-    """
+    """Return whether sessions can use a provider; of a plugin an error says why not."""
     return bool(devices_of(name)) if is_plugin(name) else name in available_providers()
 
 
 def check_providers(providers: Sequence[Provider]) -> None:
-    """Refuse what are not providers, and those that the installed ONNX Runtime lacks.
-
-    Raises:
-        OptionError: None is given, or one is not a provider or is not available.
-        RunError: ONNX Runtime refuses a plugin.
-    """
+    """Refuse a list that is none of providers, and those that the installed ONNX Runtime lacks."""
     check_form(providers)
     for name, _ in map(name_and_options, providers):
         if not has_provider(name):
@@ -56,11 +46,7 @@ def check_providers(providers: Sequence[Provider]) -> None:
 
 
 def check_form(providers: Sequence[Provider]) -> None:
-    """Refuse what is no list of providers, whether there are such ones or not.
-
-    Raises:
-        OptionError: It is none, or empty.
-    """
+    """Refuse a list that is none of providers, whether they are available or not."""
     if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "providers must be a list of execution providers",
@@ -68,33 +54,19 @@ def check_form(providers: Sequence[Provider]) -> None:
             remedy=f"pass providers=[{CPU!r}]",
         )
     for provider in providers:
-        _check_provider(provider)
-
-
-def _check_provider(provider: object) -> None:
-    """Refuse what is neither a name nor a name and options."""
-    if isinstance(provider, str):
-        return
-    kinds = str, Mapping
-    pair: tuple[object, ...] = provider if isinstance(provider, tuple) else ()
-    if len(pair) != len(kinds) or not all(map(isinstance, pair, kinds)):
-        raise OptionError(
-            "a provider must be a name, or a tuple of a name and options",
-            found=repr(provider),
-            remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
-        )
+        match provider:
+            case str() | (str(), Mapping()):
+                pass
+            case _:
+                raise OptionError(
+                    "a provider must be a name, or a tuple of a name and options",
+                    found=repr(provider),
+                    remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
+                )
 
 
 def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
-    """Put providers into the options of a session if one of them is a plugin.
-
-    Returns:
-        Whether the options hold them, so that the session must not be told their names.
-
-    Raises:
-        OptionError: A plugin or its device is missing.
-        RunError: ONNX Runtime refuses the plugin or an option.
-    """
+    """Put providers into the options of a session if one is a plugin; return whether one is."""
     pairs = [name_and_options(provider) for provider in providers]
     if not any(is_plugin(name) for name, _ in pairs):
         return False
@@ -104,11 +76,7 @@ def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
 
 @contextmanager
 def starting(providers: Sequence[Provider]) -> Generator[None]:
-    """Say what the preferred provider needs where a session cannot make it.
-
-    Raises:
-        RunError: As the block does.
-    """
+    """Say in a RunError what the preferred provider needs, if a session cannot make it."""
     try:
         yield
     except RunError as error:
@@ -126,11 +94,7 @@ def starting(providers: Sequence[Provider]) -> Generator[None]:
 
 
 def check_started(providers: Sequence[Provider], started: Sequence[str]) -> None:
-    """Check that the runtime did not fall back to another device, which it does silently.
-
-    Raises:
-        RunError: It lacks the preferred one.
-    """
+    """Check that the runtime did not fall back to another device, which it does silently."""
     wanted, _ = name_and_options(providers[0])
     if wanted not in started:
         raise RunError(
@@ -152,17 +116,9 @@ def devices_of(provider: str, package: str | None = None) -> list[Any]:
     """Return the OrtEpDevices of a provider, which is registered if it is a plugin.
 
     Raises:
-        OptionError: ONNX Runtime takes no plugins, the package is not installed, or the machine
-            has no device for it.
+        OptionError: The package is not installed, or the machine has no device for it.
         RunError: ONNX Runtime refuses the plugin.
     """
-    runtime = import_runtime()
-    if not hasattr(runtime, "register_execution_provider_library"):
-        raise OptionError(
-            "the installed ONNX Runtime takes no execution providers from other packages",
-            found=f"onnxruntime {runtime.__version__}",
-            remedy="pip install --upgrade onnxruntime",
-        )
     target = of_provider(provider)
     devices = _known_devices(provider)
     plugin = package or (None if target is None else target.plugin)
@@ -200,13 +156,7 @@ def _register(package: str) -> None:
 def add_to_options(options: Any, providers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Have a session use providers by way of their devices, as plugins are used.
 
-    Args:
-        options: SessionOptions; those that name devices already are left as they are.
-        providers: (name, options), the preferred one first. The CPU provider needs no mention.
-
-    Raises:
-        OptionError: There is no such device.
-        RunError: ONNX Runtime refuses an option.
+    SessionOptions that name devices already stay as they are.
     """
     if options.has_providers():
         return

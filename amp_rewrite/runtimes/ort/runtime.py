@@ -19,11 +19,7 @@ _LONGEST = 500
 
 
 def import_runtime() -> Any:
-    """Return the onnxruntime module.
-
-    Raises:
-        RuntimeMissingError: It is not installed.
-    """
+    """Return the onnxruntime module; RuntimeMissingError if it is not installed."""
     try:
         # A step asks for it with every feed: import_module takes 1 us, sys.modules has it half
         # done while another thread imports it, and this waits for that.

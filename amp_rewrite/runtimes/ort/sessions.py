@@ -64,11 +64,7 @@ def session_options(
 
 
 def check_options(options: object) -> None:
-    """Refuse what a user passed for SessionOptions if they are not.
-
-    Raises:
-        OptionError: They are not.
-    """
+    """Refuse an object that a user passed for SessionOptions if it is another one."""
     if not isinstance(options, import_runtime().SessionOptions):
         raise OptionError(
             "not the options of a session",
@@ -79,13 +75,7 @@ def check_options(options: object) -> None:
 
 
 class Session:
-    """A model that ONNX Runtime has loaded.
-
-    Attributes:
-        inputs: The names of the inputs that must be fed.
-        overridable: The names of those that have a default.
-        outputs: The names of the outputs.
-    """
+    """A model that ONNX Runtime has loaded; see `amp_rewrite.runtimes.session.Session`."""
 
     def __init__(
         self,
@@ -96,19 +86,7 @@ class Session:
         profile: bool = False,
         what: str = "the model",
     ) -> None:
-        """Load a model; it is not changed and not needed any more afterwards.
-
-        Args:
-            model: Any model.
-            providers: Execution providers, the preferred one first.
-            options: What `session_options` returns by default, or a user's own.
-            profile: Time the nodes until `ran_nodes` is asked for them.
-            what: The model as errors call it.
-
-        Raises:
-            OptionError: A provider is not available.
-            RunError: It cannot load the model, or cannot start the preferred provider.
-        """
+        """Load a model, as `amp_rewrite.runtimes.engines.open_session`."""
         runtime = import_runtime()
         load_libraries(device_of(providers))
         options = session_options() if options is None else options
@@ -137,12 +115,7 @@ class Session:
         self.outputs: tuple[str, ...] = tuple(o.name for o in self._session.get_outputs())
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
-        """Return outputs in order, all of them by default.
-
-        Raises:
-            RunError: ONNX Runtime reports an error.
-            OutOfTimeError: A time limit ended the run.
-        """
+        """Return outputs in order, all by default; OutOfTimeError if a limit ended the run."""
         names, failed = list(outputs or self.outputs), f"cannot run {self._what} on these inputs"
         with limited_run() as options, one_line(f"ONNX Runtime {failed}"):
             return self._session.run(names, dict(feeds), options)
@@ -158,18 +131,12 @@ class Session:
     def ran_nodes(self) -> tuple[RanNode, ...]:
         """Return the nodes that ran until now, in order, and end profiling.
 
-        Those inside subgraphs are there once a run.
+        Nodes inside subgraphs are there once a run.
         """
-        nodes = _read_profile(self.end_profiling())
+        events = json.loads(Path(self.end_profiling()).read_text("utf-8"))
         self._forget()
-        return nodes
-
-
-def _read_profile(path: str) -> tuple[RanNode, ...]:
-    """Return the nodes of a profile, in order; those inside subgraphs are there once a run."""
-    events = json.loads(Path(path).read_text("utf-8"))
-    ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
-    return tuple(map(_ran, ran))
+        ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
+        return tuple(map(_ran, ran))
 
 
 def _ran(event: Mapping[str, Any]) -> RanNode:
@@ -221,18 +188,12 @@ class Binding:
         self._bind_allocated(name)
 
     def run(self, failure: str) -> None:
-        """Run the session.
-
-        Args:
-            failure: What an error says went wrong.
-
-        Raises:
-            RunError: ONNX Runtime reports an error.
-        """
+        """Run the session; `failure` begins the text of a RunError."""
         for name in self._allocated:  # what the last run allocated has its shape
             self._bind_allocated(name)
         with one_line(failure):
-            self._bind_read()
+            for name, value in self._read.items():
+                self._binding.bind_ortvalue_input(name, value)
             self._session.run_with_iobinding(self._binding)
 
     def outputs(self, names: Iterable[str]) -> list[Any]:
@@ -240,10 +201,6 @@ class Binding:
         ort_value = import_runtime().OrtValue
         values = self._binding.get_outputs_as_ortvaluevector()
         return [ort_value(values[self._order[name]]) for name in names]
-
-    def _bind_read(self) -> None:
-        for name, value in self._read.items():
-            self._binding.bind_ortvalue_input(name, value)
 
     def _bind_allocated(self, name: str) -> None:
         device = self._allocated[name]

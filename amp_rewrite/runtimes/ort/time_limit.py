@@ -35,11 +35,7 @@ def time_limit(ends: float) -> Generator[None]:
 
 
 def check_time() -> None:
-    """Stop here if the limit is over; nothing without one.
-
-    Raises:
-        OutOfTimeError: It is.
-    """
+    """Raise OutOfTimeError if the limit is over; nothing without one."""
     ends = _ends.get()
     if ends is not None and time.monotonic() >= ends:
         raise OutOfTimeError("the time is over", remedy="give a larger budget")
@@ -47,11 +43,7 @@ def check_time() -> None:
 
 @contextmanager
 def limited_run() -> Generator[Any]:
-    """Give the onnxruntime.RunOptions of a run that stops at the limit; None without one.
-
-    Raises:
-        OutOfTimeError: The limit is over, or the run was stopped by it.
-    """
+    """Give the onnxruntime.RunOptions of a run that OutOfTimeError ends; None without a limit."""
     ends = _ends.get()
     if ends is None:
         yield None

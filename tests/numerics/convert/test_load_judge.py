@@ -53,17 +53,6 @@ def test_verify_begins_with_what_the_runtime_said(
     assert SAID in capsys.readouterr().out.splitlines()[0]
 
 
-def test_check_begins_with_it_and_calls_nothing_safe(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for file in files:
-        report = amp.check(file, stress=False)
-        assert not report.ok
-        assert (report.verdict.status, report.verdict.failures) == ("failed", (SAID,))
-        assert run("check", file, "--no-stress") == FAILED
-        assert SAID in capsys.readouterr().out.splitlines()[0]
-
-
 @pytest.mark.own_process
 def test_a_model_in_memory_is_loaded_with_the_data_file_that_it_refers_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,15 +13,13 @@ from onnx import helper, numpy_helper
 from residual_models import (
     ACTIVATIONS,
     NORMS,
-    lowest_opset,
     residual_decoder,
     residual_feeds,
 )
 
 import amp_rewrite as amp
-from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.convert import scale
-from amp_rewrite.numerics.convert.scale import LARGEST_DIFFERENCE, proof_of
+from amp_rewrite.numerics.convert.scale import LARGEST_DIFFERENCE
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 
 
@@ -106,24 +104,6 @@ def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("opset", [17, 21, 23])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("norm", NORMS)
-def test_streams_of_other_opsets_and_activations_are_float16_too(
-    norm: str, activation: str, opset: int, dtype: Any
-):
-    if opset < lowest_opset(norm, activation):
-        pytest.skip("the opset has not all of its operators")
-    place = NORMS.index(norm) + ACTIVATIONS.index(activation) + opset // 2
-    target, peak = ("cuda", "webgpu")[place % 2], (1e5, 4e5)[place // 2 % 2]
-    model = residual_decoder(
-        16, norm=norm, activation=activation, peak=peak, dtype=dtype, opset=opset
-    )
-    check_stream(model, norm, dtype, target)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32(dtype: Any):
     model = residual_decoder(8, norm="written", dtype=dtype)
     found = made_of(model, dtype)
@@ -151,16 +131,6 @@ def test_a_scaled_stream_is_right_in_real_float16(norm: str, dtype: Any, arm64: 
     assert x @ y / (np.linalg.norm(x) * np.linalg.norm(y)) >= COSINE
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_scaled_model_gives_the_same_bits_in_float32(norm: str):
-    model = residual_decoder(norm=norm)
-    found = converted(model)
-    assert found.result.scaling is not None
-    scaled = read_model(found.result.scaling.flat)
-    assert proof_of(model, scaled, [residual_feeds()]).difference <= LARGEST_DIFFERENCE
-
-
 def test_the_report_says_what_was_scaled_and_what_that_saves(scaled: amp.Conversion):
     scaling = scaled.report.scaling
     assert scaling is not None
@@ -177,14 +147,6 @@ def test_the_report_says_what_was_scaled_and_what_that_saves(scaled: amp.Convers
     saved = f"{stream.casts_saved} casts and {stream.nodes_saved} float32 nodes saved"
     assert saved in " ".join(text.split())
     assert scaled.report.to_dict()["scaling"]["sets"][0]["exponent"] == -5
-
-
-def test_a_file_of_a_scaled_model_is_what_was_verified(scaled: amp.Conversion, tmp_path: Any):
-    path = tmp_path / "low.onnx"
-    scaled.save(path)
-    assert amp.to_proto(scaled.model).graph.node == onnx.load(path).graph.node
-    biases = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
-    assert max(np.abs(b).max() for b in biases.values()) == np.float16(3.6e5 / 2 / 32)
 
 
 def test_what_the_model_gives_is_not_scaled_and_stays_float32():
@@ -232,16 +194,6 @@ def test_bounds_alone_show_an_overflow(bounded: onnx.ModelProto):
     assert found.scaling is not None
     assert found.report.summary.nodes_converted > kept.report.summary.nodes_converted
     assert found.report.summary.casts_added <= kept.report.summary.casts_added
-
-
-def test_verify_compares_a_scaled_model_with_the_original_scaled_alike(
-    decoder: onnx.ModelProto, scaled: amp.Conversion, tmp_path: Any
-):
-    scaled.save(tmp_path / "low.onnx")
-    found = amp.verify(decoder, tmp_path / "low.onnx", [residual_feeds()], stress=False)
-    assert found.ok, found.failures
-    assert found.worst < 1e-3
-    assert max(o.error or 0.0 for o in found.control) < 1e-3  # the weights alone, with factors
 
 
 def test_without_data_the_proof_runs_on_inputs_that_are_made_up(bounded: onnx.ModelProto):

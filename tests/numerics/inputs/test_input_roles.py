@@ -28,11 +28,6 @@ def role(graph: str, name: str = "x", **weights: tuple[int, ...]) -> Role:
     return roles(graph, **weights)[name].role
 
 
-def test_rows_of_a_table_are_ids() -> None:
-    found = roles("g (int64[1,s] x) => (float[1,s,4] y) { y = Gather(w, x) }", w=(50, 4))
-    assert found == {"x": InputRole(Role.IDS, 50)}
-
-
 @pytest.mark.parametrize("kind", ["Sin", "Cos"])
 def test_what_becomes_an_angle_is_a_position(kind: str) -> None:
     found = roles(
@@ -43,11 +38,6 @@ def test_what_becomes_an_angle_is_a_position(kind: str) -> None:
         w=(1, 2, 1),
     )
     assert found == {"x": InputRole(Role.POSITIONS)}
-
-
-def test_a_single_float_that_becomes_an_angle_is_a_time() -> None:
-    graph = "g (float[1] x) => (float[4] y) { a = Mul(x, w) y = Sin(a) }"
-    assert role(graph, w=(4,)) is Role.POSITIONS
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,6 @@ def test_the_axis_of_a_scan_is_followed_to_its_input(text: str, axes: Any) -> No
         assert feeds[name].shape[axes[name][0]] == 16
 
 
-def test_batches_of_opset_8_are_in_front_of_the_steps() -> None:
-    text = """g (float[N,T,3] u) => (float[N,3] last, float[N,T,3] y) {
-      zero = Constant <value = float[1,3] {0, 0, 0}> () last, y = Scan """
-    model = model_of(text + SUM.format(axes="") + """ ("", zero, u) }""", opset=8)
-    assert Steps.of(model).axes == {"u": (1,)}
-
-
 def looped(
     inputs: str, before: str, trips: str = "trips", go_on: str = "ok", then: str = ""
 ) -> str:
@@ -197,15 +190,6 @@ def test_a_loop_may_run_once_for_each_row(before: str) -> None:
     assert PlausibleInputs.of(model).feeds(FreeSizes())["x"].shape == (16, 2)
 
 
-@pytest.mark.parametrize("inputs", ["int64[2] ids", "float x"])
-def test_what_no_loop_counts_is_left_alone(inputs: str) -> None:
-    name = inputs.split()[1]
-    cast = f"c = Cast <to = 1> ({name}) m = ReduceMean <keepdims = 0> (c) f = Mul(m, h)"
-    trips = "trips = Constant <value = int64 {3}> ()"
-    model = model_of(looped(inputs, f"{cast} {trips}", go_on="yes"))
-    assert not Steps.of(model)
-
-
 def lstm(inputs: str, before: str, x: str) -> Any:
     weights = ",".join(["0.5"] * 8)
     return model_of(
@@ -229,10 +213,3 @@ def test_the_side_of_an_image_that_is_read_in_steps_stays_the_side_of_an_image()
       v = Transpose <perm = [1, 0, 2]> (e)"""
     model = lstm("float[N,3,H,W] image", before, "v")
     assert PlausibleInputs.of(model).feeds(FreeSizes())["image"].shape == (1, 3, 224, 224)
-
-
-def test_a_long_name_that_two_inputs_share_is_one_length() -> None:
-    model = model_of(scanned("float[T,3] u, float[T,3] v", "s = Add(u, v)", "s"))
-    feeds = PlausibleInputs.of(model).feeds(FreeSizes(attempt=1))
-    assert feeds["u"].shape == feeds["v"].shape == (16, 3)
-    assert np.isfinite(feeds["u"]).all()

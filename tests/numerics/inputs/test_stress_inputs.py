@@ -41,11 +41,6 @@ def test_late_positions_without_a_table_reach_100000_and_then_less_for_caches() 
     assert np.array_equal(np.diff(found[0]), [[1, 1, 1]])
 
 
-def test_a_time_of_a_diffusion_is_its_last_step() -> None:
-    assert made("late positions", floats(1), InputRole(Role.POSITIONS))[0].tolist() == [999]
-    assert made("late positions", np.array(0), InputRole(Role.POSITIONS))[0].shape == ()
-
-
 @pytest.mark.parametrize(
     ("array", "added", "values"),
     [
@@ -63,14 +58,6 @@ def test_fully_masked_rows_try_either_meaning(array: Any, added: bool, values: l
 def test_padded_rows_are_masked_at_both_ends() -> None:
     [found] = made("padded rows", ints(1, 8), InputRole(Role.MASK))
     assert found.tolist() == [[0, 0, 1, 1, 1, 1, 0, 0]]
-
-
-@pytest.mark.parametrize("role", [Role.DATA, Role.STATE, Role.IMAGE, Role.SOUND])
-def test_zeros_and_repeated_values_are_made_of_all_floats(role: Role) -> None:
-    scale = Scale.UNKNOWN
-    [zeros] = made("zeros", floats(1, 3, 8, 8), InputRole(role, scale=scale))
-    [ones] = made("repeated values", floats(1, 3, 8, 8), InputRole(role, scale=scale))
-    assert (zeros.any(), ones.all(), ones.max()) == (False, True, 1)
 
 
 def test_large_constants_are_three_deviations_of_data_and_not_of_states() -> None:

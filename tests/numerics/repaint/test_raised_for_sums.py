@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx.parser
-import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import targets
@@ -28,13 +27,6 @@ def test_an_old_model_is_upgraded() -> None:
     raised = raised_for_sums(model, WEBGPU, FLOAT16)
     assert raised.graph.opset_imports[""] == 13
     assert "Resize" in {node.op_type for node in raised.graph.all_nodes()}
-
-
-@pytest.mark.parametrize(("opset", "target"), [("13", "webgpu"), ("11", "cuda")])
-def test_a_model_that_needs_no_newer_opset_stays_as_it_is(opset: str, target: str) -> None:
-    text = f'<ir_version: 7, opset_import: ["" : {opset}]> g (float[2] x) => (float[2] y) '
-    model = amp.load(onnx.parser.parse_model(text + "{ y = Neg(x) }"))
-    assert raised_for_sums(model, targets.find(target), FLOAT16) is model
 
 
 def test_a_model_that_cannot_be_moved_stays_as_it_is() -> None:

@@ -63,11 +63,6 @@ def test_the_built_in_lists_hold() -> None:
     assert report.to_github() == ""
 
 
-def test_a_list_in_a_file_is_checked_like_a_built_in_one(tmp_path: Path) -> None:
-    text = (ROOT / "lists" / "float16_cuda.yaml").read_text("utf-8")
-    assert check(tmp_path, text).ok
-
-
 def test_an_operator_that_was_left_out_is_named(tmp_path: Path) -> None:
     text = (ROOT / "lists" / "float16_cuda.yaml").read_text("utf-8")
     report = check(tmp_path, text.replace("ops: [Softmax, LogSoftmax]", "ops: [Softmax]"))
@@ -102,12 +97,6 @@ def test_an_entry_without_a_kernel_must_say_why(tmp_path: Path) -> None:
     assert check(tmp_path, text.replace("why: w", "why: w, no_kernel: cpu only")).ok
 
 
-def test_an_unreadable_list_is_a_finding(tmp_path: Path) -> None:
-    report = check_lists(tmp_path / "none.yaml")
-    assert "the list cannot be read" in messages(report)[0]
-    assert not report.ok
-
-
 def test_the_installed_runtime_has_no_operator_that_the_lists_miss() -> None:
     state: Any = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     schemas = [s for s in state.get_all_operator_schema() if s.domain == CONTRIB_DOMAIN]
@@ -136,7 +125,10 @@ def test_a_custom_operator_fails_until_a_list_says_to_leave_it_alone(tmp_path: P
         " { y = my.Foo(x) }",
     )
     report = check_lists(models=[model])
-    assert "operator my::Foo (opset 1, 1 times): no list knows it" in messages(report)[0]
+    assert (
+        "operator my::Foo (opset 1, 1 times, first in node 'Foo_0'): no list knows it"
+        in messages(report)[0]
+    )
     assert report.findings[0].file == str(model)
     known = tmp_path / "mine.yaml"
     known.write_text(BASE + "unlisted:\n  - {op: Foo, domain: my, why: ours}\n")
@@ -171,7 +163,7 @@ def test_an_opset_or_attribute_that_no_entry_covers_is_found(tmp_path: Path) -> 
     )
     assert check_lists(lists, models=[save_model(tmp_path, text.format("linear"))]).ok
     report = check_lists(lists, models=[save_model(tmp_path, text.format("cubic"))])
-    assert "operator Resize (opset 18, 1 times)" in messages(report)[0]
+    assert "operator Resize (opset 18, 1 times" in messages(report)[0]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"hello", None])

@@ -13,8 +13,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.cli.command_table import COMMANDS, command
-from amp_rewrite.rewriting.plan.option_words import option_words
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.records import RaisedOpset
 

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
-from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.errors import RunError
 from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.runtimes import model_source
 from amp_rewrite.runtimes.ort import providers
@@ -119,11 +119,6 @@ def test_a_model_that_cannot_be_loaded_is_one_line():
     assert "\n" not in str(caught.value)
 
 
-def test_a_provider_that_is_not_there_is_refused():
-    with pytest.raises(OptionError, match="no such execution provider; found 'Nope'"):
-        Session(amp.load(add()), providers=["Nope"])
-
-
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_session_does_not_fall_back_to_another_provider(monkeypatch: pytest.MonkeyPatch):
     absent = "DmlExecutionProvider"
@@ -180,13 +175,6 @@ def test_an_allocated_output_has_the_shape_of_each_run(binding: Binding):
         binding.run("it fails")
         (y,) = binding.outputs(["y"])
         np.testing.assert_array_equal(y.numpy(), feed(size) * 2)
-
-
-def test_a_failed_run_says_what_failed(binding: Binding):
-    binding.allocate("y")
-    binding.read("x", to_ort_value(np.ones((2, 2), np.float32), HOST))
-    with pytest.raises(RunError, match=r"it fails; found .*rank"):
-        binding.run("it fails")
 
 
 @pytest.mark.parametrize(("providers", "expected"), [([CPU], 1), ([CUDA, CPU], 3)])
