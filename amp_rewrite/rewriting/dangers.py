@@ -107,15 +107,7 @@ class FormDangers(NamedTuple):
 def form_dangers(
     form: WideForm, painting: Painting, context: PaintContext, target: str, *, wide_ends: bool
 ) -> FormDangers:
-    """Return the dangers of a model in 16 bits, named as its nodes, inputs and outputs.
-
-    Args:
-        form: The model and its float32 form.
-        painting: The painting of the latter.
-        context: What it knew.
-        target: For which target.
-        wide_ends: Whether inputs and outputs become float32 where the model is repaired.
-    """
+    """Return the dangers of a model in 16 bits, named as its nodes, inputs and outputs."""
     graph, model = context.type_graph, form.given
     variables = lost_in(form, painting, context, wide_ends=wide_ends)
     lost = {node for node, _ in variables}
@@ -199,10 +191,7 @@ def _concerned(context: PaintContext, painting: Painting) -> Array:
 
 
 def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
-    """Yield those of them that are so because of a danger.
-
-    No model that is to be made low has a node because of which it does not load.
-    """
+    """Yield those of them that are so because of a danger."""
     also = () if context.given is None else _UNLOADABLE
     for vertex in vertices_in(_concerned(context, painting)):
         mark = painting.marks.get(vertex)

@@ -78,18 +78,14 @@ class Mended:
 def mend_types(flat: FlatGraph) -> Mended:
     """Let values inside a model be declared as what they are, and every operator read one type.
 
-    Args:
-        flat: A model, without functions; its declarations are mended afterwards. Messages that were
-            given are not touched.
-
     Raises:
         GraphError: An operator reads types that float32 cannot stand for, or an output of the model
             is declared as another type than it has.
     """
     odd = [*_repeated(flat), *_initializers(flat)]
     if scales := rounded_scales(flat):
-        odd += [Odd(*_named(flat, s.node), "", (), s.told) for s in scales]
-        flat = with_casts(flat, CastPlan(FLOAT32, weights=tuple(s.weight for s in scales)))
+        odd += [Odd(*_named(flat, node), "", (), told) for node, _, told in scales]
+        flat = with_casts(flat, CastPlan(FLOAT32, weights=tuple(weight for _, weight, _ in scales)))
     types = infer(flat)
     clashes = clashes_of(flat, types)
     casts = 0
@@ -141,10 +137,7 @@ def _repeated(flat: FlatGraph) -> Iterator[Odd]:
 
 
 def _initializers(flat: FlatGraph) -> Iterator[Odd]:
-    """Declare initializers as what they are; yield those that were not.
-
-    They are graph inputs with a default, or have a value_info, which onnx's checker looks at.
-    """
+    """Declare initializers as what they are; yield those that were not."""
     for body in flat.bodies:
         for value in body.initializers:
             held, recorded = flat.initializer(value), flat.recorded[value]

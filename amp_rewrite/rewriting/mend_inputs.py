@@ -29,13 +29,7 @@ _WAVES = ("Sin", "Cos")  # operators: what embeds a time step, and nothing else 
 def with_low_inputs(
     flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]
 ) -> tuple[FlatGraph, int]:
-    """Return a model whose float32 inputs are cast where low weights wait, and how many Casts.
-
-    Args:
-        flat: The model; it is given back if nothing is to be cast.
-        types: Its types as they are inferred.
-        clashes: The nodes in it that read two types.
-    """
+    """Return a model whose float32 inputs are cast where low weights wait, and how many Casts."""
     following = _Following.of(flat, types, clashes)
     if not following.casts:
         return flat, 0
@@ -79,10 +73,7 @@ class _Following:
 
     @classmethod
     def of(cls, flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) -> _Following:
-        """Follow the inputs that products whose weights are low read, in execution order.
-
-        The file declares what they give as float32, often, and so all that follows.
-        """
+        """Follow the inputs that products whose weights are low read, in execution order."""
         low_inputs = cls(flat, types, {}, {}, {})
         for clash in clashes:
             low = _chosen(flat, types, clash)
@@ -175,10 +166,7 @@ def _plan(
 
 
 def _chosen(flat: FlatGraph, types: FlatTypes, clash: Clash) -> DType | None:
-    """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
-
-    Weights of a product have it, and what is float32 comes from graph inputs.
-    """
+    """Return the 16-bit type that a node was meant to compute in, if only its inputs lack it."""
     if WIDE not in clash.types or not has(flat.called(clash.node), Trait.CONTRACTS):
         return None
     low = {*clash.types} - {WIDE}
@@ -190,10 +178,7 @@ def _chosen(flat: FlatGraph, types: FlatTypes, clash: Clash) -> DType | None:
 
 
 def _is_given(flat: FlatGraph, value: int) -> bool:
-    """Tell whether a value is a graph input, moved or not, or sines and cosines of anything.
-
-    Models for diffusion make those of the time step, and their weights are low nevertheless.
-    """
+    """Tell whether a value is a graph input, moved or not, or sines and cosines of anything."""
     waiting, seen = [value], {value}
     while waiting:
         value = waiting.pop()

@@ -92,11 +92,7 @@ class WideResult(Raised):
 
 
 def widen(
-    model: Source,
-    *,
-    keep_io_types: bool | Names = True,
-    lists: Lists = None,
-    allow_ops: Names = (),
+    model: Source, *, keep_io_types: bool | Names = True, lists: Lists = None, allow_ops: Names = ()
 ) -> WideResult:
     """Return the float32 form of a model in float16, bfloat16, float64 or a mixture.
 
@@ -233,10 +229,7 @@ def wide_form(
 
 
 def _note(form: WideForm, vertices: Sequence[int]) -> None:
-    """Note in every node which one it was, and which of its type variables were low.
-
-    A Cast that the float32 form needed at an input or output is one of these, too.
-    """
+    """Note in every node which one it was, and which of its type variables were low."""
     graph = form.context.type_graph
     low: dict[int, list[str]] = {ABSENT: ["T1", "T2"]}
     for vertex in vertices:

@@ -111,9 +111,6 @@ def merged(parts: Iterable[WeightStats]) -> WeightStats:
 def measure(stream: Stream) -> WeightStats:
     """Measure a stream of floats in one pass, a long one on all cores.
 
-    Args:
-        stream: float32, float16 or bfloat16; float64 is measured after rounding to float32.
-
     Raises:
         LoadError: The stream cannot be read.
     """

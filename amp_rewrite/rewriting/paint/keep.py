@@ -83,7 +83,6 @@ def keep(
     reason: Reason | PassReason | str,
     stage: Stage = Stage.KEEPING,
     order: int = 0,
-    row: str = "",
     *,
     needs: Need = Need.SAFETY,
     danger: bool | None = None,
@@ -96,7 +95,6 @@ def keep(
         reason: Why it keeps something: a reason, or a text that follows the name of a node.
         stage: When it is asked: GIVEN, before anything is painted, or KEEPING, of what became low.
         order: Built-in rules of a stage are asked by it; the last one to mark a vertex wins.
-        row: What docs/painting.md says of a built-in rule.
         needs: What must hold.
         danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow. None
             stands for that of the reason, or False for a text.
@@ -118,7 +116,7 @@ def keep(
         why = PassReason(f"rule:{name}", f"it {reason}", reason, danger=True)
         danger = bool(danger)
     danger = why.danger if danger is None else danger
-    places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
+    places = (Place(stage, order), *((Place(_GIVEN[stage], order),) if danger else ()))
     every = overrules or stage is Stage.GIVEN
 
     def rule(find: Find) -> PaintPass:

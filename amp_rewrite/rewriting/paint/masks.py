@@ -1,13 +1,11 @@
 """Masks: numbers that only serve as "lower than everything" in front of a Softmax.
 
-A mask is 0 or a fill, such as -1e9, that is added to scores; some are added to each other before.
-What makes one computes in float32 in many spellings: Min of two masks, (keep - 1) times the largest
-number, or the caller gives it. What is known of a value follows from that of its operands.
+A mask is 0 or a fill, such as -1e9, that is added to scores. The model computes it in many
+spellings, or the caller gives it. What is known of a value follows from that of its operands.
 
-Where all that reads a mask only asks which scores lie above the others, elements out of range count
-for nothing: as constants, or in front of a Cast, they may end where the low type does, for minus
-infinity makes a row that is masked as a whole NaN. Where the mask is added to something they end at
-half of that: -65504 + -20 is minus infinity again.
+Where all that reads a mask only asks which scores lie above the others, elements out of range may
+end where the low type does, for minus infinity makes a row that is masked as a whole NaN. Where
+the mask is added to something they end at half of that: -65504 + -20 is minus infinity again.
 """
 
 from __future__ import annotations
@@ -124,10 +122,7 @@ class _Made(Demanded[F]):
 
 
 class _Reaches(_Made["float | None"]):
-    """The bound of all magnitudes; a factor that is not known counts as 1.
-
-    None is the result of a layer. Constants end where `saturated` says, in float32 as well.
-    """
+    """The bound of all magnitudes; a factor that is not known counts as 1."""
 
     most, saturated = _MOST_NODES, dict[int, float]()
 
@@ -194,10 +189,7 @@ class _FillsOf(_Made["Fills | None"]):
         )
 
     def _given(self, value: int) -> Fills | None:
-        """Return the fills of an input of the model that is added, and nothing else.
-
-        A caller's mask has the lowest number of float32, as a rule.
-        """
+        """Return the fills of an input of the model that is added, and nothing else."""
         m, input_range = self._m, self._inputs.get(value)
         if value not in m.flat.main.inputs or not self._graph.is_float32(value):
             return None
@@ -272,16 +264,11 @@ class Masks:
         has_fills = fills is not None and not fills.is_given
         if not (has_fills or (sums and all_end_in_ordering(graph, value, readers, _SHARING))):
             return 0.0
-        alone = sums == {*readers} and self._is_alone(sums)
+        alone = False
         return low.max if not sums or alone else low.max / 2
 
     def _is_alone(self, sums: set[int]) -> bool:
-        """Tell whether what reads a mask adds it, once, to scores that are nothing beside it.
-
-        The sum with another mask has to stay above infinity; without one, where several masks were
-        added before the Cast, the elements that more of them mask stay below the others. Constants
-        that end at half the range keep what is not constant there.
-        """
+        """Tell whether what reads a mask adds it, once, to scores that are nothing beside it."""
         low, m = self._low, self._m
         if len(sums) > 1 or self.reach.saturated or low.max * low.epsilon < _SCORES:
             return False
@@ -345,14 +332,7 @@ def all_end_in_ordering(
 def ends_in_ordering(
     graph: TypeGraph, vertex: int, value: int = ABSENT, ordering: frozenset[str] = _ORDERING
 ) -> bool:
-    """Tell whether everything that a vertex computes ends in an ordering operator.
-
-    Args:
-        graph: The model.
-        vertex: The vertex.
-        value: What it reads of which that is asked: an attention orders its mask alone.
-        ordering: The operators that order, besides those that contain a Softmax.
-    """
+    """Tell whether everything that a vertex computes ends in an ordering operator."""
     called = _op(graph, vertex)
     if called in _ATTENDING:
         return value != ABSENT and enters_as_mask(graph, vertex, lambda v: v == value)

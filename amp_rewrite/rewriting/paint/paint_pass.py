@@ -37,7 +37,7 @@ class Place(NamedTuple):
     Attributes:
         stage: When it runs.
         order: Passes of a stage run by it; no two have the same.
-        row: What docs/painting.md says of it there, in Markdown; "" where another place says it.
+        row: The algorithm of a coloring pass, for docs/painting.md.
         label: Its short name in the algorithm, such as "P3", or "".
     """
 

@@ -125,10 +125,6 @@ def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
 
     Its first round is that of the painting that knows the numbers, and so is what the passes mark
     in it that do not ask whether they fit.
-
-    Args:
-        context: What a painting of the model knew in its last round.
-        course: How that began; None if it is not known.
     """
     start = replace(context, values=context.values.fitting(), excluded={})
     if course is None or context.joined:

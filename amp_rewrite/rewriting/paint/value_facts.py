@@ -239,10 +239,7 @@ class Match(Chains):
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
-    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not.
-
-    Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
-    """
+    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not."""
     flat, held = type_graph.flat, _moved_constants(type_graph)
     entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
     values = np.array([*entries, *flat.outputs], np.int64)

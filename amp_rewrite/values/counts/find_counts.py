@@ -55,14 +55,7 @@ class Counts(Sweep[Fact | None]):
         call: Call,
         inputs: Mapping[int, Fact | None],
     ) -> None:
-        """Follow them.
-
-        Args:
-            type_graph: The model.
-            largest: Tells of a value a magnitude that no element of it exceeds.
-            call: What model-local functions make of what they are given.
-            inputs: What is known of inputs of the graph; None stands for data.
-        """
+        """Follow them."""
         super().__init__(type_graph)
         self._largest, self._call, self._facts = largest, call, dict(inputs)
         self._constants: dict[int, Array | None] = {}

@@ -118,13 +118,6 @@ def follow_demands(
     """Follow demands backward through what is no data.
 
     Return vertex -> why it is demanded, by the first demand; and input of the graph -> who does.
-
-    Args:
-        type_graph: The model.
-        demands: The demands.
-        counts: What is known of its values.
-        is_harmless: Tells of a vertex, what is known of it, and whether small errors do no harm,
-            if rounding its result does none; demands end there.
     """
     flat, steps, demanded = type_graph.flat, dict[int, Step](), dict[int, Demand]()
     inputs = set(flat.main.inputs)

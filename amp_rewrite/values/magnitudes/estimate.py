@@ -152,10 +152,7 @@ def mixed(*parts: Estimate) -> Estimate:
 
 
 def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]) -> float:
-    """Return the degree of what consists of several parts: a large one that is known leaves less.
-
-    With bytes for inputs, a part is `BYTE ** degree` times as large.
-    """
+    """Return the degree of what consists of several parts: a large one that is known leaves less."""
     sized = [p for p in parts if p.size] or parts
     degree = max(p.degree for p in sized)
     size = whole(p.size for p in sized)
@@ -234,12 +231,6 @@ def long_rows(
     exceeds sqrt(n times its sum of squares), which stays small for layers. So only what a sample
     shows to have large rows is read, one block at a time. Without it the overflow of a transform of
     640 points as a matrix is not seen (tests/conformance/test_small_constants.py).
-
-    Args:
-        sampled: What a sample of elements says of its rows.
-        stream: The elements.
-        shape: (terms, outputs) for the layout `columns`, (outputs, terms...) for others.
-        layout: How rows lie in the weight.
     """
     dims = [d for d in shape if d is not None]
     if stream is None or len(dims) < max(2, len(shape)) or not 0 < stream.count <= _MOST:
@@ -365,12 +356,7 @@ def largest_of(length: int, channels: Mapping[int, Channel]) -> LargeChannels | 
 
 
 def outliers_of_rows(rows: Array, *, factor: float = 1.0) -> LargeChannels | None:
-    """Return the outliers of a constant, or of some of its rows.
-
-    Args:
-        rows: Its elements, a column for each channel: (rows, channels).
-        factor: What each element is multiplied by.
-    """
+    """Return the outliers of a constant, or of some of its rows."""
     length = rows.shape[1]
     if length < FEWEST or not rows.size:
         return None

@@ -67,11 +67,7 @@ class Op:
     holds: Condition | None
 
     def __init__(
-        self,
-        op_type: str,
-        *operands: Term,
-        is_tail: bool = False,
-        holds: Condition | None = None,
+        self, op_type: str, *operands: Term, is_tail: bool = False, holds: Condition | None = None
     ) -> None:
         """Make a term; operands come one by one."""
         object.__setattr__(self, "op_type", op_type)

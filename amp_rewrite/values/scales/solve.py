@@ -67,13 +67,7 @@ Roof = Callable[[int], float]
 
 
 def solve(system: System, limits: Mapping[int, float], roof: Roof | None = None) -> Solution:
-    """Return the smallest exponents with which elements fit; `system` is settled in place.
-
-    Args:
-        system: What ties the elements together.
-        limits: Element -> the largest exponent with which it fits.
-        roof: The same of other values, asked of those alone that would grow; None if all fit.
-    """
+    """Return the smallest exponents with which elements fit; `system` is settled in place."""
     solver = Solver(system, limits, roof)
     return solver.solution(*solver.smallest())
 
@@ -170,10 +164,7 @@ class Solver:
                 self._give_one_up(product)
 
     def _without_slack(self, products: list[Product]) -> list[Product]:
-        """Take out the products that one constant alone can meet.
-
-        Such a constant, with what only moves it, serves no other product, and fits as it is.
-        """
+        """Take out the products that one constant alone can meet."""
         bound = set[int]()
         constants = _made_of_constants(self.system)
         n_values, value_of, find = (

@@ -123,11 +123,11 @@ def test_the_reasons_of_passes_are_told_apart_and_have_their_words() -> None:
     own = [reason for step in PASSES for reason in step.reasons]
     words = [*map(str, own), *(reason.value for reason in Reason)]
     assert len(words) == len({*words})
-    assert all(reason.phrase and reason.plain and reason.row for reason in own)
+    assert all(reason.phrase and reason.plain for reason in own)
 
 
 def test_a_reason_of_a_pass_is_its_word() -> None:
-    reason = PassReason("scalar", phrase="a", plain="b", row="c")
+    reason = PassReason("scalar", "a", "b")
     copied: PassReason = pickle.loads(pickle.dumps(reason))
-    assert (copied.phrase, copied.plain, copied.row) == ("a", "b", "c")
+    assert (copied.phrase, copied.plain) == ("a", "b")
     assert copied == "scalar"

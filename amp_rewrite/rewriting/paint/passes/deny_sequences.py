@@ -15,9 +15,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
 @paints(
     "deny-sequences",
     Place(
-        Stage.SEEDING,
-        10,
-        "denies the sequence clusters that the painter cannot follow (section 5)",
+        Stage.SEEDING, 10, "denies the sequence clusters that the painter cannot follow (section 5)"
     ),
 )
 def deny_sequences(context: PaintContext, painting: Painting) -> Marks:

@@ -14,9 +14,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 ISOLATED = PassReason(
     "isolated",
-    phrase="no accelerated operator is left in its region, first reached from",
-    plain="is next to no operator that gains from {precision}",
-    row="no accelerated operator is left in its region (P7)",
+    "no accelerated operator is left in its region, first reached from",
+    "is next to no operator that gains from {precision}",
 )
 
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)

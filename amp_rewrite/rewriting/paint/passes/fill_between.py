@@ -13,9 +13,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 BETWEEN = PassReason(
     "between-allow",
-    phrase="it lies between allow operators, reached from",
-    plain="lies between operators that are fast in {precision}",
-    row="it lies between allow operators (P3)",
+    "it lies between allow operators, reached from",
+    "lies between operators that are fast in {precision}",
 )
 
 

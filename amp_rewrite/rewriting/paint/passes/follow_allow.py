@@ -16,9 +16,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 FOLLOWS = PassReason(
     "follows-allow",
-    phrase="an infer operator right after",
-    plain="directly follows an operator that is fast in {precision}",
-    row="an infer operator right after an allow one (P4)",
+    "an infer operator right after",
+    "directly follows an operator that is fast in {precision}",
 )
 
 _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)

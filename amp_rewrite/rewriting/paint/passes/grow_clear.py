@@ -15,16 +15,12 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 CLEAR = PassReason(
-    "clear-next-to-allow",
-    phrase="a clear operator next to",
-    plain="moves data next to {precision} operators",
-    row="a clear operator next to an allow one (P5)",
+    "clear-next-to-allow", "a clear operator next to", "moves data next to {precision} operators"
 )
 SCALED = PassReason(
     "scaled-next-to-allow",
-    phrase="it makes or reads what was scaled, next to",
-    plain="computes with scaled numbers next to {precision} operators",
-    row="an infer operator that makes or reads what was scaled, next to an allow one (P5)",
+    "it makes or reads what was scaled, next to",
+    "computes with scaled numbers next to {precision} operators",
 )
 
 

@@ -12,15 +12,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "join-scales",
-    Place(
-        Stage.KEEPING,
-        20,
-        "nothing: the factor before a 16-bit matrix product becomes 16-bit with it "
-        "([below](#groups))",
-    ),
-)
+@paints("join-scales", Place(Stage.KEEPING, 20))
 def join_scales(context: PaintContext, painting: Painting) -> Marks:
     """Make the factors of low matrix products low, where the target computes both as one operator.
 

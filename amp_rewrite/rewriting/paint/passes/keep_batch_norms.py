@@ -1,9 +1,7 @@
 """A BatchNormalization that ONNX Runtime would fuse into a product of another type stays float32.
 
-ONNX Runtime 1.32.0 multiplies the weights of a MatMul by the scale of a BatchNormalization behind
-it, at once or behind Reshape and Transpose, without a look at their types. With float16 weights and
-float32 statistics it ends in "Tensor type mismatch" and does not load the model. A Cast between the
-two keeps it from that.
+ONNX Runtime 1.32.0 multiplies the weights of a MatMul by the scale of a BatchNormalization after
+it, without a look at their types, and then refuses the file ("Tensor type mismatch").
 
 Evidence: MatMul and BatchNormalization in float16 for tensorrt: without the pass ONNX Runtime
 1.32.0 does not load the file.
@@ -20,12 +18,8 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassR
 
 RUNTIME_FUSION = PassReason(
     "runtime-fusion",
-    phrase="ONNX Runtime cannot load it after a {precision} MatMul",
-    plain="follows a {precision} MatMul that ONNX Runtime would fuse it into",
-    row=(
-        "float32 BatchNormalization after a 16-bit MatMul: ONNX Runtime 1.32 fuses "
-        "the two and refuses the file"
-    ),
+    "ONNX Runtime cannot load it after a {precision} MatMul",
+    "follows a {precision} MatMul that ONNX Runtime would fuse it into",
 )
 
 # operators: what the runtime looks through between the two; Casts are gone where types agree.
@@ -37,8 +31,6 @@ _LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
     RUNTIME_FUSION,
     Stage.KEEPING,
     130,
-    "a BatchNormalization with float32 statistics after a 16-bit MatMul, which ONNX Runtime fuses "
-    "into it whatever their types ([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
     needs=Need.NOTHING,
     danger=True,
     overrules=True,

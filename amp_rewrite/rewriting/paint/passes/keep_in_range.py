@@ -1,11 +1,8 @@
-"""Values outside the range of the 16-bit type, for certain or by an estimate, stays float32.
+"""Values outside the range of the 16-bit type, for certain or by an estimate, stay float32.
 
-Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
-would get an infinity from the cast. Where kernels add in the low type, a product whose partial sums
-leave it does, too, however small its results are; so does a normalization whose variance leaves it,
-where kernels keep that in the low type. A comparison and a bound of Clip do not mind,
-neither does an attention whose mask ends where the low type does, and neither does an activation
-that the target computes as one operator: the cube inside Gelu ends in a Tanh.
+So do whoever computes and whoever reads such a value; a product whose partial sums leave the range,
+or a normalization whose variance does, where kernels keep these in the low type. A comparison, a
+bound of Clip, a mask of an attention and an activation that is one operator do not mind.
 
 Evidence: light_bvlc_alexnet in float16: all 1,000 outputs are infinite or NaN without the pass,
 none with it. LayerNormalization of numbers with a variance of 246,000 for directml: low without it
@@ -21,13 +18,7 @@ from amp_rewrite.rewriting.paint.masks import low_readers
 
 
 @keep(
-    "keep-in-range",
-    Reason.LIKELY_OVERFLOW,
-    Stage.KEEPING,
-    40,
-    "what computes or reads numbers that leave the range, for certain or by an estimate",
-    needs=Need.NOTHING,
-    overrules=True,
+    "keep-in-range", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 40, needs=Need.NOTHING, overrules=True
 )
 def keep_in_range(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes or reads a value beyond the range of the low type."""

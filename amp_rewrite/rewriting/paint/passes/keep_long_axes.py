@@ -17,16 +17,12 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassR
     "keep-long-axes",
     PassReason(
         "long-axis",
-        phrase="its results are too many along an axis for target {target}",
-        plain="has axes that are too long for indices in {precision} on target {target}",
-        row="its kernel computes indices in 16 bits, and an axis of its result may be longer "
-        "than that counts",
+        "its results are too many along an axis for target {target}",
+        "has axes that are too long for indices in {precision} on target {target}",
         danger=True,
     ),
     Stage.GIVEN,
     75,
-    "what the target's kernels compute indices of in 16 bits, where an axis is longer than "
-    "that counts, before the first round",
     needs=Need.NOTHING,
 )
 def keep_long_axes(m: Match, ask: Ask) -> Kept:

@@ -27,13 +27,12 @@ _SWALLOWING = 2.0**40
     "keep-masks",
     PassReason(
         "mask",
-        phrase="a mask is added",
-        plain="adds a mask; fully masked rows would change in {precision}",
+        "a mask is added",
+        "adds a mask; fully masked rows would change in {precision}",
         danger=True,
     ),
     Stage.KEEPING,
     70,
-    "scores with a mask added, the mask, and the Softmax after it ([below](#masks))",
     needs=Need.NOTHING,
 )
 def keep_masks(m: Match, _: Ask) -> Kept:

@@ -1,10 +1,9 @@
 """Constants that do not fit the low type, and who stays float32 for one.
 
 A mask that is "lower than everything" may saturate (rewriting/paint/saturation.py), and a bound of
-Clip may become infinite, which bounds nothing either. Any other constant with elements out of range
-keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
-scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
-through operators that only move elements (Reshape, If) as well.
+Clip may become infinite. Any other constant out of range keeps its consumer in float32, which it
+may reach through operators that only move elements (Reshape, If): a BatchNormalization variance of
+9.8e7 (ppocrv4_det), a scale of 2^20 (silero_v4).
 
 Evidence: ppocrv4_det in float16: error over 1,000 % without the pass, passed with it.
 """
@@ -20,11 +19,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
-from amp_rewrite.rewriting.paint.masks import (
-    MASKING,
-    enters_as_mask,
-    low_readers,
-)
+from amp_rewrite.rewriting.paint.masks import MASKING, enters_as_mask, low_readers
 from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
 
@@ -55,7 +50,6 @@ class _Step(NamedTuple):
     Reason.CONSTANT_OVERFLOW,
     Stage.KEEPING,
     80,
-    "consumers of constants out of range",
     needs=Need.NOTHING,
     overrules=True,
 )
@@ -74,11 +68,7 @@ def keep_overflows(m: Match, ask: Ask) -> Kept:
 
 
 def _defaults(m: Match, ask: Ask) -> Iterator[Keep]:
-    """Yield what reads an input whose default does not fit.
-
-    A state of a training step is such an input. It is cast at run time, which saturates nothing: a
-    mask of -3.4e38 would become minus infinity.
-    """
+    """Yield what reads an input whose default does not fit."""
     for value in reversed(m.flat.main.inputs):
         readers = low_readers(m.graph, ask.painting, value)
         tensor = default_tensor(m.graph, value) if readers else None
@@ -143,10 +133,7 @@ def _tolerates(m: Match, ask: Ask, step: _Step, value: int, least: bool) -> bool
 
 
 def _is_clamped(m: Match, ask: Ask, vertex: int) -> bool:
-    """Tell whether all that a vertex reads behind Casts ends where the low type does.
-
-    Of what is low already, that was asked where it became so.
-    """
+    """Tell whether all that a vertex reads behind Casts ends where the low type does."""
     graph, flat, allow = m.graph, m.flat, ask.painting.allow
     node = graph.nodes[vertex]
     slots = range(flat.input_start[node], flat.input_start[node + 1])

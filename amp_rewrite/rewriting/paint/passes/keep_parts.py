@@ -2,14 +2,11 @@
 
 - The parts that a builder says so of (graph/step_part.py): arithmetic on gradients, clipping, loss
   scaling, the update, and the losses of this package.
-- The loss, when the model computes it: what follows the last allow-list operator on the way to it.
-  Labels and errors near zero lose too much, and float32 costs nothing there.
+- The loss that the model computes: what follows the last allow-list operator on the way to it.
 - The gradients of all these, up to the first allow-list operator of the backward pass.
-- Sums over axes in a gradient, and the rules that go on computing with one (softmax and the
-  normalizations): their terms cancel.
+- Sums over axes in a gradient, and the rules that compute with one: their terms cancel.
 - What divides by a number of elements, which may be more than float16 holds.
-- Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
-  results of allow-list operators and are cast one by one.
+- Sums of gradients that arrive at one variable; their terms are cast one by one.
 
 Evidence: training steps: without the pass losses, clipping and updates compute in float16
 (tests/training/test_mixed_training.py).
@@ -33,15 +30,7 @@ from amp_rewrite.rewriting.paint.match import Worklist
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-@keep(
-    "keep-parts",
-    Reason.FLOAT32_PART,
-    Stage.GIVEN,
-    50,
-    "parts of a training step, before the first round ([below](#training-steps))",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-parts", Reason.FLOAT32_PART, Stage.GIVEN, 50, needs=Need.NOTHING, overrules=True)
 def keep_parts(m: Match, ask: Ask) -> Kept:
     """Mark every vertex of a training step that stays float32 by construction."""
     parts = dict(_parts(m))

@@ -1,8 +1,6 @@
 """Operators without a kernel in the type that a model came with cannot stay in it.
 
-Nobody asks that of a model that is to be made low: there a missing kernel is a matter of speed or
-of casts, and `drop-unsupported` asks the kernel table of the target alone. A file that came in 16
-bits may have nodes that no provider runs, and then it does not load.
+A file that came in 16 bits may have nodes that no provider runs, and then it does not load.
 
 Evidence: a bfloat16 MatMul in a file for cpu: without the pass `repair` leaves it, and ONNX Runtime
 1.32.0 does not load the file.
@@ -17,16 +15,7 @@ from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reaso
 from amp_rewrite.targets import Target
 
 
-@keep(
-    "keep-runnable",
-    Reason.NO_KERNEL,
-    Stage.HARMED,
-    5,
-    "of a painting that was given (below), before the first round: what no kernel of ONNX Runtime "
-    "takes in its type, so that the file does not load: a bfloat16 MatMul on a CPU",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-runnable", Reason.NO_KERNEL, Stage.HARMED, 5, needs=Need.NOTHING, overrules=True)
 def keep_runnable(m: Match, ask: Ask) -> Kept:
     """Mark what is low in a painting that was given, and what no kernel runs so."""
     given, target = ask.context.given, ask.context.target

@@ -1,8 +1,6 @@
 """Epsilons that are zero in the file: whoever rounded the model to a low type lost them.
 
-x / sqrt(var + eps) needs an eps where var is zero, which in float16 it is below 6e-8. With 1e-12
-rounded to zero, rows that hardly vary give 0 / 0. The eps does not come back; but in float32 var is
-hardly ever zero.
+With 1e-12 rounded to zero, rows that hardly vary give 0 / 0. In float32 var is hardly ever zero.
 
 Evidence: an epsilon of 1e-12 in a file that another converter made float16: without the pass
 `check` does not name it, and constant rows are NaN.
@@ -26,8 +24,6 @@ _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
     Reason.CONSTANT_UNDERFLOW,
     Stage.JUDGING,
     105,
-    "of a painting that was given (below): a zero that is added where a division follows, up to "
-    "the division: an epsilon that a converter lost",
     needs=Need.NOTHING,
     overrules=True,
     danger=False,
@@ -54,10 +50,7 @@ def _is_zero(m: Match, value: int) -> bool:
 
 
 def _to_poles(m: Match, node: int) -> set[int]:
-    """Return the nodes behind a node on the ways to all that divide by its result, these included.
-
-    Nothing else stands on such a way than what leaves zero where it is.
-    """
+    """Return the nodes on the ways from a node to all that divide by its result, these included."""
     flat, todo, fronts = m.flat, Worklist(node), {node: list[int]()}
     poles: dict[int, list[int]] = {}
     for front in todo:

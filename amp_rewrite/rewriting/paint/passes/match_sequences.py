@@ -14,9 +14,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 SEQUENCE = PassReason(
     "sequence-cluster",
-    phrase="it handles the same sequence as",
-    plain="handles a sequence of {precision} tensors",
-    row="it handles the same sequence as an allow vertex",
+    "it handles the same sequence as",
+    "handles a sequence of {precision} tensors",
 )
 
 

@@ -1,10 +1,8 @@
 """Move casts across clear operators where that lowers their number or the bytes that they read.
 
-A clear operator computes the same in either type, so the cast in front of it may as well stand
-behind it, and the other way round: three casts behind a Split become one in front, and the cast in
-front of a Gather reads fewer bytes behind it. The search is a descent: runs of clear vertices next
-to a cast change color as long as (casts, bytes) becomes smaller. A vertex becomes low only if
-every consumer is low, so that no float32 consumer ever sees a value rounded for its sake.
+Three casts after a Split become one in front. The search is a descent: runs of clear vertices next
+to a cast change color as long as (casts, elements) becomes smaller. A vertex becomes low only if
+every consumer is low, so that no float32 consumer sees a value rounded for its sake.
 
 Evidence: a Split whose three results are cast: three casts without the pass, one with it
 (docs/painting.md, section 3).
@@ -30,10 +28,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 CAST_MOVED = PassReason(
-    "cast-moved",
-    phrase="moving the cast across it saves casts or bytes",
-    plain="is float32 to save casts",
-    row="moving the cast across it saves casts or bytes (after the fixed point)",
+    "cast-moved", "moving the cast across it saves casts or bytes", "is float32 to save casts"
 )
 
 LONGEST_RUN = 16
@@ -50,16 +45,7 @@ class Cost(NamedTuple):
     elements: int
 
 
-@paints(
-    "move-casts",
-    Place(
-        Stage.SAVING,
-        10,
-        "recolors clear vertices next to a cast where that saves casts, or elements that "
-        "casts read",
-    ),
-    reasons=(CAST_MOVED,),
-)
+@paints("move-casts", Place(Stage.SAVING, 10), reasons=(CAST_MOVED,))
 def move_casts(context: PaintContext, painting: Painting) -> Marks:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
     if not context.moves_casts:

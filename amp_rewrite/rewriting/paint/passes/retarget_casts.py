@@ -12,9 +12,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 RETARGETED = PassReason(
     "retargeted-cast",
-    phrase="a Cast whose consumers are all 16-bit, retargeted for",
-    plain="is a Cast that is only read in {precision}",
-    row="a Cast whose consumers are all 16-bit (K)",
+    "a Cast whose consumers are all 16-bit, retargeted for",
+    "is a Cast that is only read in {precision}",
 )
 
 

@@ -17,9 +17,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, P
 
 RETARGETED_SCALES = PassReason(
     "low-scales",
-    phrase="quantised weights, whose scales are converted for",
-    plain="holds quantised weights that are only read in {precision}",
-    row="a DequantizeLinear of weights with only 16-bit consumers (K): its scales are converted",
+    "quantised weights, whose scales are converted for",
+    "holds quantised weights that are only read in {precision}",
 )
 
 

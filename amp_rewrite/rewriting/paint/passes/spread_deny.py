@@ -58,10 +58,7 @@ def spread_deny(context: PaintContext, painting: Painting) -> Marks:
 
 
 def _find_squares(context: PaintContext) -> dict[int, Mark]:
-    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones.
-
-    It is a square as well where an Identity stands in front of an x.
-    """
+    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones."""
     graph, flat = context.type_graph, context.type_graph.flat
     view = PlainView(graph)
     marks: dict[int, Mark] = {}

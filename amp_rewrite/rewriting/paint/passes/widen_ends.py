@@ -24,8 +24,8 @@ from amp_rewrite.rewriting.paint.passes.move_casts import CastSearch, Cost
 
 OUTPUT = PassReason(
     "output",
-    phrase="it makes a float32 output of 16-bit values, and the cast only moves",
-    plain="makes a float32 output, and the cast only moves",
+    "it makes a float32 output of 16-bit values, and the cast only moves",
+    "makes a float32 output, and the cast only moves",
 )
 
 # operators: arithmetic on elements, of which digits are lost.
@@ -35,16 +35,7 @@ _ON_ELEMENTS = SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
 CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
 
 
-@paints(
-    "widen-ends",
-    Place(
-        Stage.SAVING,
-        5,
-        "takes arithmetic on elements in front of a float32 output out of the painting where that "
-        "costs no cast more",
-    ),
-    reasons=(OUTPUT,),
-)
+@paints("widen-ends", Place(Stage.SAVING, 5), reasons=(OUTPUT,))
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint arithmetic in front of float32 outputs, if casts may move.
 
@@ -73,10 +64,7 @@ def widen_ends(context: PaintContext, painting: Painting) -> Marks:
 def _behind(
     context: PaintContext, search: CastSearch, source: int, run: list[int]
 ) -> Iterator[int]:
-    """Yield the low vertices behind an output that only float32 reads, the last ones first.
-
-    Each is added to the run.
-    """
+    """Yield the low vertices behind an output that only float32 reads, the last ones first."""
     graph, m = context.type_graph, context.values.match
     may_change = context.on(ListName.INFER, ListName.CLEAR) & context.processable
     grouped = {v for fused in context.groups for v in (*fused.core, *fused.tail)}
