@@ -101,6 +101,10 @@ class Painting:
         """Yield the vertices that become low precision."""
         return (v for v, m in self.marks.items() if m.color is Color.ALLOW)
 
+    def low_readers(self, graph: TypeGraph, value: int) -> list[int]:
+        """Return the vertices that read a value in the low type."""
+        return [v for v in graph.readers(value) if self.is_allow(v)]
+
     def changes(self, before: Painting) -> dict[int, Mark]:
         """Return the marks that this painting has and an earlier one had not."""
         if self is before:

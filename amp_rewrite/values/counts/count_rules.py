@@ -261,7 +261,7 @@ def _averaged(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
-    """A matrix product or convolution: a sum of a few products is arithmetic, a long one a layer."""
+    """A product or convolution: a sum of a few products is arithmetic, a long one a layer."""
     factors = operands[:2]
     product = _multiplied(factors)
     if terms == 1:

@@ -143,7 +143,7 @@ class Intervals(Known):
         return interval
 
     def _constant(self, value: int) -> Interval | None:
-        """Return the interval of a constant: short ones are read, of others statistics are known."""
+        """Return the interval of a constant; of long ones by their statistics."""
         array = self.constants.array(value)
         if array is not None:
             return moving.numbers(array)

@@ -152,7 +152,7 @@ def mixed(*parts: Estimate) -> Estimate:
 
 
 def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]) -> float:
-    """Return the degree of what consists of several parts: a large one that is known leaves less."""
+    """Return the degree of several parts: a large one that is known leaves less."""
     sized = [p for p in parts if p.size] or parts
     degree = max(p.degree for p in sized)
     size = whole(p.size for p in sized)

@@ -11,7 +11,6 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
-from amp_rewrite.values.counts.find_demands import Functions
 from amp_rewrite.values.intervals.propagate import intervals_of
 
 CONSTANTS = """float half = {0.5}, float two = {2}, float[1] low = {-10000}, int64[1] axis = {0},
@@ -32,7 +31,7 @@ def kind_of(body: str, inputs: str, value: str = "y") -> Kind | None:
     graph = build_type_graph(read_flat(source))
     intervals = intervals_of(graph)
     given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
-    found = Counts(graph, lambda v: intervals[v].magnitude, Functions().results, given)
+    found = Counts(graph, lambda v: intervals[v].magnitude, given)
     (number,) = graph.flat.values_called(value)
     fact = found[number]
     return None if fact is None else fact.kind
@@ -331,9 +330,9 @@ def test_a_count_spread_from_the_operand_in_which_it_began(
 def test_what_is_said_to_be_data_is_data() -> None:
     graph = counted("y = Mul(x, x)", "float[8] x").graph
     x, y = map(graph.flat.value_names.index, "xy")
-    found = Counts(graph, lambda value: 0.0, Functions().results, {x: None})
+    found = Counts(graph, lambda value: 0.0, {x: None})
     assert (found[x], found[y]) == (None, None)
-    found = Counts(graph, lambda value: 0.0, Functions().results, {x: Fact(Kind.COUNT, x, True)})
+    found = Counts(graph, lambda value: 0.0, {x: Fact(Kind.COUNT, x, True)})
     assert found[y] == Fact(Kind.COUNT, x, True)
 
 

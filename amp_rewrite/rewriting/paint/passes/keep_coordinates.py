@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
@@ -87,20 +86,11 @@ def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
         elif multiplied and m.is_a(node, "Sigmoid", "Tanh"):
             found[node] = [*m.graph.vertices_of(node)]
             todo.add((v, True) for v in m.data(node))
-        elif m.flat.is_call(node) and _computes(m, node):
-            todo.add((v, True) for v in m.data(node))
         elif m.op(node) in _ARITHMETIC:
             found[node] = [*m.graph.vertices_of(node)]
             meets = multiplied or (m.is_a(node, "Mul", "Div") and not _scales(m, node))
             todo.add((v, meets) for v in m.data(node))
     return found
-
-
-def _computes(m: Match, call: int) -> bool:
-    """Tell whether a local function is arithmetic of coordinates, and no network."""
-    called = called_body(m.graph, call).flat.operators
-    # operators: what computes coordinates.
-    return all(o.op_type in _ARITHMETIC | PRODUCTS | {"AffineGrid", "Constant"} for o in called)
 
 
 def _scales(m: Match, node: int) -> bool:

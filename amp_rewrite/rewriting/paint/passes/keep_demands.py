@@ -33,7 +33,6 @@ from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,
     Demand,
-    Functions,
     Step,
     find_demands,
     find_differences,
@@ -81,13 +80,13 @@ class _Known:
     """The counts of a model, and who demands what."""
 
     def __init__(self, m: Match, context: PaintContext) -> None:
-        self._m, self._context, functions = m, context, Functions()
-        self._demands = find_demands(m.graph, functions.demanded)
+        self._m, self._context = m, context
+        self._demands = find_demands(m.graph)
         inputs = _float_inputs(context) if self._demands else {}
         looks = bool(self._demands) or _subtracts_constants(m.flat)
         self._places = constant_places(m.graph) if looks else {}
         values = {**inputs, **self._places}
-        self._counts = Counts(m.graph, lambda v: _magnitude(m, v), functions.results, values)
+        self._counts = Counts(m.graph, lambda v: _magnitude(m, v), values)
         self._differences = find_differences(m.graph, self._counts)
 
     def angles(self) -> list[Demand]:

@@ -58,15 +58,7 @@ class _Judge:
 
     def marks(self) -> Marks:
         """Return the marks of the group."""
-        if self.fused.is_called:
-            return self.inside_a_call()
         return self.with_tail() if self.fused.tail else self.without_tail()
-
-    def inside_a_call(self) -> Marks:
-        """Return the marks of what makes the input of a group that is float32 in a function."""
-        if not self._has_low_input() or self._runs(self.context.low, []):
-            return {}
-        return self._float32(self.fused.makers, "the input of")
 
     def without_tail(self) -> Marks:
         """Return the marks of a group whose members all have one type."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, row_of
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
-from amp_rewrite.rewriting.paint.masks import low_readers
 
 
 @keep(
@@ -46,7 +45,7 @@ def _ends(m: Match, ask: Ask, value: int) -> list[int]:
         node, index = flat.reader(slot), flat.index(slot)
         is_bound = m.is_a(node, "Clip") and index > 0
         is_mask = index in row_of(flat.called(node)).masks and m.facts.masks.limit(
-            value, low_readers(m.graph, ask.painting, value)
+            value, ask.painting.low_readers(m.graph, value)
         )
         if not (is_bound or is_mask or m.has(node, Trait.COMPARES)):
             ends.append(m.graph.reads[slot])

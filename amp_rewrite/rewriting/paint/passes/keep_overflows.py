@@ -19,7 +19,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
-from amp_rewrite.rewriting.paint.masks import MASKING, enters_as_mask, low_readers
+from amp_rewrite.rewriting.paint.masks import MASKING, enters_as_mask
 from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
 
@@ -70,7 +70,7 @@ def keep_overflows(m: Match, ask: Ask) -> Kept:
 def _defaults(m: Match, ask: Ask) -> Iterator[Keep]:
     """Yield what reads an input whose default does not fit."""
     for value in reversed(m.flat.main.inputs):
-        readers = low_readers(m.graph, ask.painting, value)
+        readers = ask.painting.low_readers(m.graph, value)
         tensor = default_tensor(m.graph, value) if readers else None
         if tensor is not None and m.facts.stats(value, tensor).overflow(m.low):
             yield _kept(m, value, tensor, readers)
@@ -142,7 +142,7 @@ def _is_clamped(m: Match, ask: Ask, vertex: int) -> bool:
     if not cast_inputs:
         return all(graph.source[v] != ABSENT for v in read)
     limit = m.facts.masks.limit
-    return all(limit(v, low_readers(graph, ask.painting, v)) for v in cast_inputs)
+    return all(limit(v, ask.painting.low_readers(graph, v)) for v in cast_inputs)
 
 
 def _read_constants(m: Match) -> Iterator[tuple[int, StoredTensor, list[int]]]:

@@ -226,7 +226,7 @@ class CastSearch:
         )
         moves &= context.on(ListName.CLEAR) & context.processable & context.supported
         sequences = graph.mask(vertex for edge in graph.handles for vertex in edge)
-        groups = (f for f in context.groups if f.tail or f.is_called)
+        groups = (f for f in context.groups if f.tail)
         bound = graph.mask(v for fused in groups for v in fused.surroundings)
         return moves & ~context.forced & ~sequences & ~context.variable_reads & ~bound
 

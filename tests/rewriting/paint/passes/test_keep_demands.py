@@ -99,28 +99,6 @@ def test_positions_may_be_made_in_the_model(inputs: str, made: str) -> None:
         assert error(result, source, {n: given[n] for n in names}) <= LOW["float16"].rtol
 
 
-@pytest.mark.parametrize("inlined", [True, False])
-def test_a_local_function_may_make_the_positions_and_read_the_angles(inlined: bool) -> None:
-    source = rotary(ANGLES["matrix product"])
-    nodes = {node.output[0]: node for node in source.graph.node}
-    for output, name in (("f", "as_float"), ("cc", "cosine"), ("ss", "sine")):
-        node = nodes[output]
-        body = onnx.helper.make_node(node.op_type, ["given"], ["made"], name=f"{name}_node")
-        body.attribute.extend(node.attribute)
-        opsets = [onnx.helper.make_opsetid("", 17)]
-        source.functions.append(
-            onnx.helper.make_function("local", name, ["given"], ["made"], [body], opsets)
-        )
-        node.domain, node.op_type = "local", name
-        del node.attribute[:]
-    source.opset_import.add(domain="local", version=1)
-    result = amp.rewrite(source, inline_functions=inlined)
-    assert {"query", "key", "scores"} <= low(result)
-    assert not {"angles"} & low(result)
-    for start in STARTS:
-        assert error(result, source, feeds(start)) <= LOW["float16"].rtol, start
-
-
 def test_small_whole_numbers_next_to_data_are_data() -> None:
     """Masks of shifted windows: numbers of regions, compared, and -100 where they differ."""
     result = rewritten(
