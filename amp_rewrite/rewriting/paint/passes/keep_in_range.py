@@ -24,12 +24,8 @@ def keep_in_range(m: Match, ask: Ask) -> Kept:
     context, facts = ask.context, m.facts
     hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
     ends = [(b, _ends(m, ask, v)) for v, b in facts.beyond.items() if v not in hidden]
-    sums = {
-        **facts.beyond_sums(context.adds_low),
-        **facts.beyond_variances(context.squares_low),
-        **facts.beyond_inside,
-    }
-    ends += [(beyond, [*m.graph.vertices_of(node)]) for node, beyond in sums.items()]
+    inside = facts.beyond_inside(context.adds_low, context.squares_low)
+    ends += [(beyond, [*m.graph.vertices_of(node)]) for node, beyond in inside.items()]
     for (reason, detail), vertices in ends:
         if reason is Reason.LIKELY_OVERFLOW and not context.estimates_count:
             continue  # data know better than an estimate

@@ -60,7 +60,6 @@ def keep_overflows(m: Match, ask: Ask) -> Kept:
     yield from _defaults(m, ask)
     concerned = (ask.painting.allow | m.graph.called(_CARRYING)).tobytes()
     constants = [c for c in _read_constants(m) if any(concerned[v] for v in c[-1])]
-    m.facts.measure_all({value: tensor for value, tensor, _ in constants})
     for value, tensor, readers in reversed(constants):  # the last one is told
         if m.facts.stats(value, tensor).overflow(m.low):
             least = overflows_below_only(tensor.stream, m.low)
