@@ -51,12 +51,7 @@ Marks = Mapping[int, Mark]
 
 @dataclass(frozen=True)
 class Painting:
-    """Vertex -> mark; a vertex without a mark has not been decided by any pass.
-
-    Attributes:
-        size: How many vertices there are.
-        marks: The marks.
-    """
+    """Vertex -> mark, of `size` vertices; one without a mark was decided by no pass."""
 
     size: int
     marks: Mapping[int, Mark] = field(default_factory=lambda: MappingProxyType({}))

@@ -38,12 +38,7 @@ _RANGES = frozenset({keep_in_range.name, keep_overflows.name})
 
 
 class Round(NamedTuple):
-    """One round.
-
-    Attributes:
-        painting: What it colored.
-        kept: What each of the keeping passes marked in that, by its name.
-    """
+    """One round: what it colored, and what each keeping pass marked in that, by its name."""
 
     painting: Painting
     kept: Mapping[str, Mapping[int, Mark]]
@@ -51,12 +46,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """How a painting began.
-
-    Attributes:
-        always: What every round excluded.
-        first: The first round.
-    """
+    """The beginning of a painting: what every round excluded, and the first round."""
 
     always: Mapping[int, Mark]
     first: Round
@@ -64,13 +54,7 @@ class Course:
 
 @dataclass(frozen=True)
 class PaintResult:
-    """A finished painting.
-
-    Attributes:
-        context: What the passes of the last round knew: the context given and what was excluded.
-        painting: The color of every vertex and why, what was excluded included.
-        course: How it began; None where it was given.
-    """
+    """A finished painting, what the passes of the last round knew, and how it began."""
 
     context: PaintContext
     painting: Painting
@@ -114,7 +98,6 @@ def _rounds(
 
 
 def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintResult:
-    """Return a painting with fewer casts."""
     for step in SAVING:
         painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded), course)
@@ -123,8 +106,8 @@ def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintRe
 def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
     """Return the painting of a model of which all numbers are taken to fit the low type.
 
-    Its first round is that of the painting that knows the numbers, and so is what the passes mark
-    in it that do not ask whether they fit.
+    Its first round is that of the painting that knows the numbers (`course`, if it is known), and so is
+    what the passes mark in it that do not ask whether they fit.
     """
     start = replace(context, values=context.values.fitting(), excluded={})
     if course is None or context.joined:
