@@ -84,7 +84,7 @@ def keep(
     stage: Stage = Stage.KEEPING,
     order: int = 0,
     *,
-    needs: Need = Need.SAFETY,
+    needs: Need | None = None,
     danger: bool | None = None,
     overrules: bool = False,
 ) -> Callable[[Find], PaintPass]:
@@ -95,7 +95,7 @@ def keep(
         reason: Why it keeps something: a reason, or a text that follows the name of a node.
         stage: When it is asked: GIVEN, before anything is painted, or KEEPING, of what became low.
         order: Built-in rules of a stage are asked by it; the last one to mark a vertex wins.
-        needs: What must hold.
+        needs: What must hold; by default SAFETY, or nothing if it `overrules`.
         danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow. None
             stands for that of the reason, or False for a text.
         overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
@@ -118,10 +118,11 @@ def keep(
     danger = why.danger if danger is None else danger
     places = (Place(stage, order), *((Place(_GIVEN[stage], order),) if danger else ()))
     every = overrules or stage is Stage.GIVEN
+    asked = (Need.NOTHING if overrules else Need.SAFETY) if needs is None else needs
 
     def rule(find: Find) -> PaintPass:
         def marks(context: PaintContext, painting: Painting) -> Marks:
-            if not _is_asked(needs, context):
+            if not _is_asked(asked, context):
                 return {}
             kept = find(context.values.match, Ask(context, painting))
             found = _marks(kept, why, context.type_graph)

@@ -106,7 +106,7 @@ def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintRe
 def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
     """Return the painting of a model of which all numbers are taken to fit the low type.
 
-    Its first round is that of the painting that knows the numbers (`course`, if it is known), and so is
+    Its first round is that of the painting that knows the numbers (`course`, if known), and so is
     what the passes mark in it that do not ask whether they fit.
     """
     start = replace(context, values=context.values.fitting(), excluded={})

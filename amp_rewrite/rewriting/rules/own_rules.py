@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Marks, Painting
 from amp_rewrite.rewriting.reasons import PassReason
@@ -40,7 +40,7 @@ def _of_object(rule: KeepRule) -> PaintPass:
     """Return an object with a method `keep` as a pass; it is asked of every node once."""
     name, text = called(rule), getattr(rule, "reason", None)
 
-    @keep(name, text or _OF_USER, Stage.GIVEN, needs=Need.NOTHING, overrules=True)
+    @keep(name, text or _OF_USER, Stage.GIVEN, overrules=True)
     def find(m: Match, _: Ask) -> Kept:
         nodes = dict.fromkeys(m.graph.nodes)
         found = {node: said_of(rule, RuleNode(m.graph, node)) for node in nodes}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 
 RUNTIME_FUSION = PassReason(
     "runtime-fusion",
@@ -26,15 +26,7 @@ RUNTIME_FUSION = PassReason(
 _LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
 
 
-@keep(
-    "keep-batch-norms",
-    RUNTIME_FUSION,
-    Stage.KEEPING,
-    130,
-    needs=Need.NOTHING,
-    danger=True,
-    overrules=True,
-)
+@keep("keep-batch-norms", RUNTIME_FUSION, Stage.KEEPING, 130, danger=True, overrules=True)
 def keep_batch_norms(m: Match, ask: Ask) -> Kept:
     """Unpaint such nodes where their scale and statistics are not low with them."""
     context, flat = ask.context, m.flat

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, row_of
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 
 
-@keep(
-    "keep-in-range", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 40, needs=Need.NOTHING, overrules=True
-)
+@keep("keep-in-range", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 40, overrules=True)
 def keep_in_range(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes or reads a value beyond the range of the low type."""
     context, facts = ask.context, m.facts

@@ -33,6 +33,7 @@ pass band stays as loud as it is."""
 # operators: functions whose results are never zero, so that nobody guards a logarithm of them.
 _POSITIVE = ("Exp", "Sigmoid", "Softmax", "Softplus")
 
+# operators: those behind which a relative error of an operand is one of the result.
 _ARITHMETIC = (
     SIGNED
     | ADDED
@@ -50,7 +51,7 @@ _ARITHMETIC = (
         "Relu",
         "Sqrt",
     }
-)  # operators: those behind which a relative error of an operand is one of the result.
+)
 
 _MOVES = having(Trait.MOVES)
 

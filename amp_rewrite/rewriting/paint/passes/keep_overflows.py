@@ -18,7 +18,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import MASKING, enters_as_mask
 from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
@@ -45,14 +45,7 @@ class _Step(NamedTuple):
     is_bias: bool
 
 
-@keep(
-    "keep-overflows",
-    Reason.CONSTANT_OVERFLOW,
-    Stage.KEEPING,
-    80,
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-overflows", Reason.CONSTANT_OVERFLOW, Stage.KEEPING, 80, overrules=True)
 def keep_overflows(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes with a constant out of range, unless it may be replaced there."""
     if m.facts.fits:

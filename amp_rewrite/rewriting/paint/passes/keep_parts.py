@@ -24,13 +24,13 @@ from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-@keep("keep-parts", Reason.FLOAT32_PART, Stage.GIVEN, 50, needs=Need.NOTHING, overrules=True)
+@keep("keep-parts", Reason.FLOAT32_PART, Stage.GIVEN, 50, overrules=True)
 def keep_parts(m: Match, ask: Ask) -> Kept:
     """Mark every vertex of a training step that stays float32 by construction."""
     parts = dict(_parts(m))

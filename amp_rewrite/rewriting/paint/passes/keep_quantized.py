@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import may_be_low
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 
-@keep("keep-quantized", Reason.QUANTIZED, Stage.GIVEN, 60, needs=Need.NOTHING, overrules=True)
+@keep("keep-quantized", Reason.QUANTIZED, Stage.GIVEN, 60, overrules=True)
 def keep_quantized(m: Match, ask: Ask) -> Kept:
     """Mark what stands between quantised tensors; what lies outside is converted."""
     for group in quantized_groups(m.graph):

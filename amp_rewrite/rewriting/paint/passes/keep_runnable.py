@@ -11,11 +11,11 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import VertexKind, vertices_in
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.kernels.runnable import can_run
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.targets import Target
 
 
-@keep("keep-runnable", Reason.NO_KERNEL, Stage.HARMED, 5, needs=Need.NOTHING, overrules=True)
+@keep("keep-runnable", Reason.NO_KERNEL, Stage.HARMED, 5, overrules=True)
 def keep_runnable(m: Match, ask: Ask) -> Kept:
     """Mark what is low in a painting that was given, and what no kernel runs so."""
     given, target = ask.context.given, ask.context.target

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, operator
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",
@@ -23,7 +23,7 @@ NO_CAST_BEHIND = PassReason(
 )
 
 
-@keep("keep-uncast", NO_CAST_BEHIND, Stage.KEEPING, 120, needs=Need.NOTHING, overrules=True)
+@keep("keep-uncast", NO_CAST_BEHIND, Stage.KEEPING, 120, overrules=True)
 def keep_uncast(m: Match, ask: Ask) -> Kept:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
     allow, kernels = ask.painting.allow, ask.context.kernels

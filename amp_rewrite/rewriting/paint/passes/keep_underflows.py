@@ -18,7 +18,7 @@ import numpy as np
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Read, Worklist
 from amp_rewrite.values.intervals import interval as i
 
@@ -43,10 +43,8 @@ _SCALE, _VARIANCE = 1, 4
 # operators: normalizations, by which input has a scale; that of variances.
 _NORMALIZING = {
     "BatchNormalization": (_SCALE, _VARIANCE),
-    "GroupNormalization": (_SCALE,),
-    "InstanceNormalization": (_SCALE,),
-    "LayerNormalization": (_SCALE,),
-    "RMSNormalization": (_SCALE,),
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), (_SCALE,)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), (_SCALE,)),
     "SimplifiedLayerNormalization": (_SCALE,),
 }
 _EPSILON = 1e-5
@@ -57,14 +55,7 @@ _TIGHT = 256.0
 sums are far above what the sums ever are."""
 
 
-@keep(
-    "keep-underflows",
-    Reason.CONSTANT_UNDERFLOW,
-    Stage.KEEPING,
-    100,
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-underflows", Reason.CONSTANT_UNDERFLOW, Stage.KEEPING, 100, overrules=True)
 def keep_underflows(m: Match, ask: Ask) -> Kept:
     """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
     allow = ask.painting.allow

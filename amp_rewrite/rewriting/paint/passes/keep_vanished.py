@@ -12,22 +12,14 @@ import numpy as np
 
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, row_of
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
 
 # Those that leave zero where it is, as the root does.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
 
 
-@keep(
-    "keep-vanished",
-    Reason.CONSTANT_UNDERFLOW,
-    Stage.JUDGING,
-    105,
-    needs=Need.NOTHING,
-    overrules=True,
-    danger=False,
-)
+@keep("keep-vanished", Reason.CONSTANT_UNDERFLOW, Stage.JUDGING, 105, overrules=True, danger=False)
 def keep_vanished(m: Match, ask: Ask) -> Kept:
     """Unpaint what adds a constant zero to a number, up to where that is divided by.
 
