@@ -93,12 +93,7 @@ def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Dan
 
 
 class FormDangers(NamedTuple):
-    """The dangers of a model in 16 bits, by what `repaired` can do about them.
-
-    Attributes:
-        raised: Those that are gone when it is repaired, in execution order.
-        stay: Those of inputs and outputs that keep their 16-bit type.
-    """
+    """The dangers that are gone when a model is repaired, and those of ends that stay 16-bit."""
 
     raised: tuple[Danger, ...]
     stay: tuple[Danger, ...]

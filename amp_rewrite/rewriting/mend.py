@@ -48,8 +48,7 @@ class Odd:
         op: Its operator, or "input".
         value: The value whose declaration is wrong, or "" if the node reads two types.
         types: What it is declared as, or the types that the node reads; one that its operator does
-            not take, or two of which it takes one. Of a node that stood in the file twice neither
-            value nor types are said.
+            not take, or two of which it takes one. A node that stood in the file twice has none.
         scales: Of a Resize whose scales were rounded to float16, what they are and were.
     """
 
@@ -62,13 +61,7 @@ class Odd:
 
 @dataclass(frozen=True)
 class Mended:
-    """A model whose types agree.
-
-    Attributes:
-        flat: The model; the one that was given unless Casts were needed.
-        odd: What was at odds before.
-        casts: How many Casts were added.
-    """
+    """A model whose types agree, what was at odds before, and how many Casts were added."""
 
     flat: FlatGraph
     odd: tuple[Odd, ...] = ()

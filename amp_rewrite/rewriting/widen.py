@@ -47,8 +47,6 @@ class Raised(Planned):
 
     Attributes:
         flat: The model that was given, its types mended.
-        context: What the plan knew.
-        plan: What changes.
         removed: The model's own Casts that become no-ops.
         mended: What was at odds in the file.
     """
