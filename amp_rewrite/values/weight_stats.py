@@ -27,11 +27,8 @@ class WeightStats:
     """The statistics that decide whether a weight may be converted.
 
     Attributes:
-        count: The number of elements.
         max_abs: The largest finite magnitude; 0 for an empty tensor.
         smallest_nonzero_abs: The smallest magnitude that is not zero, or None if all are.
-        nans: How many elements are NaN.
-        infs: How many elements are infinite.
         flushed: By type name, how many nonzero elements round to zero.
         overflowed: By type name, how many finite elements round to infinity.
     """

@@ -65,14 +65,7 @@ class Fact(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One input of an operator.
-
-    Attributes:
-        fact: What is known of it, or None.
-        constant: Its elements if it is a constant that is not too long, or None.
-        is_long: Whether it is a constant that is too long.
-        is_constant: Whether it is a constant as the file has it, whatever is known of it.
-    """
+    """One input of an operator."""
 
     fact: Fact | None
     constant: Array | None = None

@@ -306,11 +306,7 @@ def _flags_behind(type_graph: TypeGraph, value: int) -> Iterator[int]:
 
 
 def before(type_graph: TypeGraph, vertex: int) -> Iterator[int]:
-    """Yield the vertices of whose results a vertex computes its own.
-
-    All vertices of a node read for it, as the two of a Cast; what a node with graphs hands on are
-    as many values as it has vertices.
-    """
+    """Yield the vertices of whose results a vertex computes its own."""
     node = type_graph.nodes[vertex]
     apart = has(type_graph.flat.called(node), Trait.SUBGRAPHS)
     for variable in (vertex,) if apart else type_graph.vertices_of(node):

@@ -65,10 +65,7 @@ def _noun(called: Operator, index: int) -> str | None:
 
 
 def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
-    """Return the operands of differences of places and what data have moved away from them.
-
-    What remains is how far they were moved, which is small beside where they are.
-    """
+    """Return the operands of differences of places and what data have moved away from them."""
     flat, demands = type_graph.flat, list[Demand]()
     for node in flat.nodes_of("Sub"):
         read = flat.inputs_of(node)[:2]
@@ -87,10 +84,7 @@ def follow_demands(
     counts: Counts,
     is_harmless: Callable[[int, Fact, bool], bool],
 ) -> tuple[dict[int, Step], dict[int, Demand]]:
-    """Follow demands backward through what is no data.
-
-    Return vertex -> why it is demanded, by the first demand; and input of the graph -> who does.
-    """
+    """Return vertex -> why it is demanded, first; and input of the graph -> who demands it."""
     flat, steps, demanded = type_graph.flat, dict[int, Step](), dict[int, Demand]()
     inputs = set(flat.main.inputs)
     for demand in demands:

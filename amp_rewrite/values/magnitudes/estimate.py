@@ -163,14 +163,10 @@ def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]
 
 
 class WeightRows(NamedTuple):
-    """The rows of a weight, one for each output, on average.
+    """The rows of a weight, one for each output: mean and variance of sums, mean sum of squares.
 
-    Attributes:
-        total: The mean of the rows' sums.
-        variance: The variance of the rows' sums.
-        norm: The mean of the rows' sums of squares.
-        peak: The largest magnitude of a row's sum: the row of ones of a Fourier transform; 0 where
-            that is not known.
+    `peak` is the largest magnitude of a row's sum: the row of ones of a Fourier transform; 0 where
+    that is not known.
     """
 
     total: float
@@ -282,13 +278,7 @@ numbers 6 deviations are as rare as products of 20 times both deviations."""
 
 
 class Channel(NamedTuple):
-    """The statistics of one channel.
-
-    Attributes:
-        mean: Their mean.
-        spread: Their standard deviation.
-        peak: Their likely largest magnitude.
-    """
+    """The mean, deviation and likely largest magnitude of one channel."""
 
     mean: float
     spread: float
@@ -332,12 +322,7 @@ class Channel(NamedTuple):
 
 
 class LargeChannels(NamedTuple):
-    """The outliers of a value.
-
-    Attributes:
-        length: How many channels the value has: the length of its last axis.
-        channels: Number of a channel -> what it is like.
-    """
+    """The outliers of a value: how many channels it has, and those that are large, by number."""
 
     length: int
     channels: Mapping[int, Channel]

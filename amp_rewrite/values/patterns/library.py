@@ -16,10 +16,7 @@ CUBIC = 0.044715
 
 
 def over_last_axis(view: PlainView, node: int) -> bool:
-    """Tell whether a reduction runs over the last axis, as far as is known.
-
-    An axis that counts from the front of a value of unknown rank may be the last one.
-    """
+    """Tell whether a reduction runs over the last axis, as far as is known."""
     axes = _axes(view, node)
     if axes is None or len(axes) != 1:
         return False
@@ -40,10 +37,7 @@ def is_constant_vector(view: PlainView, value: int) -> bool:
 
 
 def stays_an_add(view: PlainView, node: int) -> bool:
-    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's.
-
-    Static shapes of more axes are flattened to matrices.
-    """
+    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's."""
     flat = view.type_graph.flat
     shape = flat.shape(flat.outputs_of(node)[0])
     makers = [view.maker(value) for value in flat.inputs_of(node)]

@@ -90,12 +90,7 @@ Numbers = Mapping[int, int | Fraction]
 
 
 class Solver:
-    """The sets of a system, of which products leave only such as can be chosen one by one.
-
-    Attributes:
-        rooms: Root of a set -> between which exponents fits what `limits` are of.
-        elements: All elements.
-    """
+    """The sets of a system, of which products leave only such as can be chosen one by one."""
 
     def __init__(
         self, system: System, limits: Mapping[int, float], roof: Roof | None = None
@@ -117,10 +112,7 @@ class Solver:
         return {root for root, room in self.rooms.items() if room.is_needed}
 
     def room(self, root: int, sign: Ratio) -> Room:
-        """Return the room of a set for numbers of a sign, with the roofs of what grows by them.
-
-        By negative ones grows what has a negative ratio, a reciprocal: few roofs are asked for.
-        """
+        """Return the room of a set for numbers of a sign, with the roofs of what grows by them."""
         room = self.rooms.get(root, Room())
         if self._roof is not None:
             for element, ratio in self._growing(sign > 0).get(root, ()):
