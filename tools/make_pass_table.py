@@ -19,7 +19,7 @@ from pathlib import Path
 
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.reasons import PassReason, Reason
+from amp_rewrite.rewriting.reasons import REASONS, PassReason
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "painting.md"
@@ -41,7 +41,6 @@ def page(text: str) -> str:
         "saving": saving(steps),
         "low": shared_reasons(low=True),
         "float32": shared_reasons(low=False),
-        "reasons": reasons(steps),
     }.items():
         begin = _BEGIN.format(name)
         made = begin + "".join(f"{line}\n" for line in lines) + _END
@@ -81,20 +80,13 @@ def _title(step: PaintPass) -> str:
     return str(import_module(step.__module__).__doc__).partition("\n")[0].rstrip(".")
 
 
-def reasons(steps: list[PaintPass]) -> Iterator[str]:
-    """Yield the lines of the table of reasons that one pass alone gives."""
-    yield from ("| reason | pass | meaning: the node |", "|---|---|---|")
-    for step in steps:
-        yield from (f"| `{r}` | `{step.name}` | {_meaning(r)} |" for r in step.reasons)
-
-
 def shared_reasons(*, low: bool) -> Iterator[str]:
-    """Yield the lines of the table of the other reasons."""
+    """Yield the lines of the table of reasons."""
     yield from ("| reason | meaning: the node |", "|---|---|")
-    yield from (f"| `{r}` | {_meaning(r)} |" for r in Reason if r.low is low)
+    yield from (f"| `{r}` | {_meaning(r)} |" for r in REASONS if r.low is low)
 
 
-def _meaning(reason: Reason | PassReason) -> str:
+def _meaning(reason: PassReason) -> str:
     """Return what a reason says of a node, of any rewrite."""
     words = {"{precision}": "16 bits", "target {target}": "the target", "{exact}": "2,048 or 256"}
     return reduce(lambda said, word: said.replace(word, words[word]), words, reason.plain)

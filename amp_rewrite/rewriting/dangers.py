@@ -19,12 +19,11 @@ from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import RUNTIME_FUSION
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
 
-_UNLOADABLE = frozenset({Reason.NO_KERNEL, RUNTIME_FUSION})
+_UNLOADABLE = frozenset({Reason.NO_KERNEL, Reason.RUNTIME_FUSION})
 """The reasons for which a model in 16 bits does not load."""
 
 

@@ -1,19 +1,17 @@
 """Why a type variable has its type: a word for programs, and the same in words for people.
 
-What is said of a reason stands on it and nowhere else: reports, the page, `explain`, `check` and
-docs/painting.md take it from there.
+Reports, the page, `explain`, `check` and docs/painting.md take both from here.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Self
 
 from amp_rewrite.dtypes import LOW
 
 
 class PassReason(str):
-    """A reason that one pass alone gives, or a rule of the user, with what is said of it.
+    """A reason of a pass or list, or of a rule of the user, with what is said of it.
 
     Attributes:
         phrase: The text for readers who know lists and passes; `{precision}` and `{target}` stand
@@ -40,24 +38,8 @@ class PassReason(str):
         return reason
 
 
-class Reason(StrEnum):
-    """The other reasons, of which the same is said: first those that make a vertex low."""
-
-    phrase: str
-    plain: str
-    danger: bool
-    low: bool
-
-    def __new__(cls, declared: PassReason) -> Self:
-        """Make a reason of what is declared of it."""
-        reason = str.__new__(cls, declared)
-        reason.phrase, reason.plain = declared.phrase, declared.plain
-        reason.danger, reason.low = declared.danger, declared.low
-        return reason
-
-    def __repr__(self) -> str:
-        """Return the word, as records show it."""
-        return repr(self.value)
+class Reason:
+    """The reasons of the built-in passes and lists."""
 
     ALLOW_LIST = PassReason(
         "allow-list", "it is on the allow list", "is fast in {precision}", low=True
@@ -208,17 +190,151 @@ class Reason(StrEnum):
         "a constant that something reads as float32",
         "is a constant that is read as float32",
     )
+    ISOLATED = PassReason(
+        "isolated",
+        "no accelerated operator is left in its region, first reached from",
+        "is next to no operator that gains from {precision}",
+    )
+    BETWEEN_ALLOW = PassReason(
+        "between-allow",
+        "it lies between allow operators, reached from",
+        "lies between operators that are fast in {precision}",
+    )
+    FOLLOWS_ALLOW = PassReason(
+        "follows-allow",
+        "an infer operator right after",
+        "directly follows an operator that is fast in {precision}",
+    )
+    CLEAR_NEXT_TO_ALLOW = PassReason(
+        "clear-next-to-allow",
+        "a clear operator next to",
+        "moves data next to {precision} operators",
+    )
+    SCALED_NEXT_TO_ALLOW = PassReason(
+        "scaled-next-to-allow",
+        "it makes or reads what was scaled, next to",
+        "computes with scaled numbers next to {precision} operators",
+    )
+    RUNTIME_FUSION = PassReason(
+        "runtime-fusion",
+        "ONNX Runtime cannot load it after a {precision} MatMul",
+        "follows a {precision} MatMul that ONNX Runtime would fuse it into",
+    )
+    LARGE_BIAS = PassReason(
+        "large-bias",
+        "large numbers are added to scores",
+        "adds numbers to scores that are too large for {precision}",
+        danger=True,
+    )
+    CARRIED_OVER_CALLS = PassReason(
+        "carried-over-calls",
+        "rounding adds up from call to call",
+        "carries a state from call to call, where {precision} errors add up",
+        danger=True,
+    )
+    CONSTANT_CUT = PassReason(
+        "constant-cut",
+        "target {target} does not round a constant to nearest",
+        "uses a constant that target {target} truncates in {precision}",
+    )
+    DIFFERENCE = PassReason(
+        "difference",
+        "a difference of large numbers cancels",
+        "subtracts large, nearly equal numbers, which cancels in {precision}",
+        danger=True,
+    )
+    FUSED_GROUP_FLOAT32 = PassReason(
+        "fused-group-float32",
+        "the target computes a group as one operator, in float32",
+        "is part of a group that the target computes in float32",
+    )
+    LONG_AXIS = PassReason(
+        "long-axis",
+        "its results are too many along an axis for target {target}",
+        "has axes that are too long for indices in {precision} on target {target}",
+        danger=True,
+    )
+    LONG_SUM = PassReason(
+        "long-sum",
+        "its sums are too long for target {target}",
+        "adds up too many numbers for the {precision} accumulators of target {target}",
+        danger=True,
+    )
+    MASK = PassReason(
+        "mask",
+        "a mask is added",
+        "adds a mask; fully masked rows would change in {precision}",
+        danger=True,
+    )
+    SECOND_MOMENT = PassReason(
+        "second-moment",
+        "a difference of second moments cancels",
+        "takes a product of means from a mean of products, which cancels in {precision}",
+        danger=True,
+    )
+    OFFSET = PassReason(
+        "offset",
+        "it adds a number far larger than what varies",
+        "adds a number far larger than what varies, which {precision} does not keep",
+        danger=True,
+    )
+    CARRIED_STATE = PassReason(
+        "carried-state",
+        "rounding adds up from turn to turn",
+        "carries a state from step to step, where {precision} errors add up",
+        danger=True,
+    )
+    UNBOUNDED_SUM = PassReason(
+        "unbounded-sum",
+        "it reads a float32 sum that nothing bounds",
+        "reads a sum that may overflow {precision}",
+        danger=True,
+    )
+    NO_CAST_BEHIND = PassReason(
+        "no-cast-behind",
+        "target {target} cannot have a Cast after it",
+        "feeds an operator that target {target} cannot build after a Cast",
+    )
+    SEQUENCE_CLUSTER = PassReason(
+        "sequence-cluster",
+        "it handles the same sequence as",
+        "handles a sequence of {precision} tensors",
+    )
+    CAST_MOVED = PassReason(
+        "cast-moved", "moving the cast across it saves casts or bytes", "is float32 to save casts"
+    )
+    RETARGETED_CAST = PassReason(
+        "retargeted-cast",
+        "a Cast whose consumers are all 16-bit, retargeted for",
+        "is a Cast that is only read in {precision}",
+    )
+    LOW_SCALES = PassReason(
+        "low-scales",
+        "quantised weights, whose scales are converted for",
+        "holds quantised weights that are only read in {precision}",
+    )
+    OUTPUT = PassReason(
+        "output",
+        "it makes a float32 output of 16-bit values, and the cast only moves",
+        "makes a float32 output, and the cast only moves",
+    )
+
+
+REASONS: tuple[PassReason, ...] = tuple(
+    reason for reason in vars(Reason).values() if isinstance(reason, PassReason)
+)
+"""All of them, first those that make a vertex low."""
 
 
 def phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a rewrite to `precision` for `target`."""
-    said = reason.phrase if isinstance(reason, (Reason, PassReason)) else reason
+    said = reason.phrase if isinstance(reason, PassReason) else reason
     return _filled(said, precision, target)
 
 
 def plain_phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a node, in words that need no knowledge of how it works."""
-    said = reason.plain if isinstance(reason, (Reason, PassReason)) else reason
+    said = reason.plain if isinstance(reason, PassReason) else reason
     return _filled(said, precision, target)
 
 

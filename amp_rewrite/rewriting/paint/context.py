@@ -23,7 +23,7 @@ from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.oplists.entries import OWN_LIST
 from amp_rewrite.rewriting.paint.groups import FusedGroup
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import Target
 
@@ -179,7 +179,7 @@ class PaintContext:
         return _NAMES[self._listed[vertex]]
 
     def marks_of_entries(
-        self, vertices: Iterable[int], color: Color, reason: Reason
+        self, vertices: Iterable[int], color: Color, reason: PassReason
     ) -> dict[int, Mark]:
         """Return a mark for each of some listed vertices that says why it is on its list."""
         mark_of: dict[tuple[str, str] | None, Mark] = {}
@@ -228,7 +228,7 @@ class PaintContext:
             return np.ones(n_vertices, np.bool_)
         return np.array([self.refusal(v) is None for v in range(n_vertices)], np.bool_)
 
-    def unsupported(self, vertex: int) -> Reason | None:
+    def unsupported(self, vertex: int) -> PassReason | None:
         """Return why the target cannot run a vertex in the low type, or None if it can."""
         return self._verdicts[int(self.type_graph.kind[vertex])]
 
@@ -392,11 +392,11 @@ class PaintContext:
         return None
 
     @cached_property
-    def _verdicts(self) -> list[Reason | None]:
+    def _verdicts(self) -> list[PassReason | None]:
         """By kind of vertex, why the target cannot run it in the low type."""
         return [self._unsupported(kind) for kind in self.type_graph.kinds]
 
-    def _unsupported(self, kind: VertexKind) -> Reason | None:
+    def _unsupported(self, kind: VertexKind) -> PassReason | None:
         if self._too_old:
             return Reason.OPSET_TOO_OLD
         if kind.fixed:
@@ -468,5 +468,5 @@ def _denied(entry: Entry | None, color: Color) -> Mark | None:
     return Mark(color, Reason.DENIED, None, f"{entry.why}{where}")
 
 
-def _refusal(reason: Reason, detail: str) -> Mark:
+def _refusal(reason: PassReason, detail: str) -> Mark:
     return Mark(Color.NONE, reason, None, detail)

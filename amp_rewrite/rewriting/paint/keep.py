@@ -71,7 +71,7 @@ class Keep(NamedTuple):
     vertices: Iterable[int] = ()
     because: int | None = None
     constant: int | None = None
-    reason: Reason | PassReason | None = None
+    reason: PassReason | None = None
 
 
 Kept = Iterator[Keep]
@@ -80,7 +80,7 @@ Find = Callable[[Match, Ask], Kept]
 
 def keep(
     name: str,
-    reason: Reason | PassReason | str,
+    reason: PassReason | str,
     stage: Stage = Stage.KEEPING,
     order: int = 0,
     *,
@@ -112,7 +112,7 @@ def keep(
         fc2 (MatMul) stays float32: it multiplies an exponential: ... (rule keep-exp-products)
     """
     why = reason
-    if not isinstance(why, (Reason, PassReason)):
+    if not isinstance(why, PassReason):
         why = PassReason(f"rule:{name}", f"it {reason}", reason, danger=True)
         danger = bool(danger)
     danger = why.danger if danger is None else danger
@@ -129,7 +129,7 @@ def keep(
             low = {v: mark for v, mark in found.items() if every or painting.is_allow(v)}
             return low if overrules else context.unless_allowed(low)
 
-        return PaintPass(find, marks, name, places, why)
+        return PaintPass(find, marks, name, places)
 
     return rule
 
@@ -140,7 +140,7 @@ def _is_asked(needs: Need, context: PaintContext) -> bool:
     return not is_unsafe and (Need.RANGE not in needs or may_leave_range(context.low))
 
 
-def _marks(kept: Kept, reason: Reason | PassReason, graph: TypeGraph) -> dict[int, Mark]:
+def _marks(kept: Kept, reason: PassReason, graph: TypeGraph) -> dict[int, Mark]:
     """Return the marks of what is kept; of two for one vertex the first."""
     marks: dict[int, Mark] = {}
     for keep in kept:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amp_rewrite.rewriting.paint.painting import Marks, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.painting import Marks, Painting
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.paint.context import PaintContext
@@ -53,7 +53,6 @@ class PaintPass:
     Attributes:
         name: The name of its file, with hyphens.
         places: Where it stands.
-        reasons: The reasons that it alone gives.
     """
 
     def __init__(
@@ -62,11 +61,9 @@ class PaintPass:
         marks: Callable[[PaintContext, Painting], Marks],
         name: str,
         places: tuple[Place, ...],
-        *reasons: Reason | PassReason,
     ) -> None:
         """Take the function that was written, and what makes marks of it."""
         self.name, self.places, self._marks = name, places, marks
-        self.reasons = tuple(each for each in reasons if isinstance(each, PassReason))
         self.__doc__, self.__module__ = function.__doc__, function.__module__
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
@@ -78,7 +75,7 @@ class PaintPass:
 
 
 def paints(
-    name: str, *places: Place, reasons: tuple[PassReason, ...] = ()
+    name: str, *places: Place
 ) -> Callable[[Callable[[PaintContext, Painting], Marks]], PaintPass]:
-    """Make a pass of a function that returns marks; `reasons` are those that it alone gives."""
-    return lambda marks: PaintPass(marks, marks, name, places, *reasons)
+    """Make a pass of a function that returns marks."""
+    return lambda marks: PaintPass(marks, marks, name, places)

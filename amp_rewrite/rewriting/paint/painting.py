@@ -39,7 +39,7 @@ class Mark(NamedTuple):
     """
 
     color: Color
-    reason: Reason | PassReason
+    reason: PassReason
     because: int | None = None
     detail: str | None = None
     constant: int | None = None

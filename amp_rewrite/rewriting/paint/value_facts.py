@@ -20,7 +20,7 @@ from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.guards import Guards
 from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.match import Chains
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason, Reason
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.values.magnitudes.estimate import DOUBT
@@ -38,7 +38,7 @@ _ROOM = DOUBT * DOUBT
 class Beyond(NamedTuple):
     """How a value leaves the range of the low type, in a sentence for the user."""
 
-    reason: Reason
+    reason: PassReason
     detail: str
 
 

@@ -47,4 +47,4 @@ def _named(rule: PaintPass) -> PaintPass:
             for vertex, mark in found.items()
         }
 
-    return PaintPass(marks, marks, rule.name, rule.places, *rule.reasons)
+    return PaintPass(marks, marks, rule.name, rule.places)

@@ -179,7 +179,10 @@ def broken(m: Match, _: Ask) -> Kept:
         ([no_keep], "rule keep-nothing fails; found AttributeError: 'list' object has no"),
         ([broken], "rule keep-broken fails; found IndexError: list index out of range; mend it"),
         ([keep_squashed, keep_squashed], "two rules have one name; found keep-squashed, keep-sq"),
-        ([follow_allow], "rule follow-allow is a pass of another kind; expected a rule of the stage"),
+        (
+            [follow_allow],
+            "rule follow-allow is a pass of another kind; expected a rule of",
+        ),
         (keep_squashed, "rules must be a list; found keep-squashed; expected functions under"),
         ("keep", "rules must be a list; found 'keep'; expected functions under"),
         ([lambda m, ask: None], "a rule has no decorator; found an object of type function"),

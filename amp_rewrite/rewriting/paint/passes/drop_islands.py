@@ -10,13 +10,7 @@ from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
-
-ISOLATED = PassReason(
-    "isolated",
-    "no accelerated operator is left in its region, first reached from",
-    "is next to no operator that gains from {precision}",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
@@ -30,7 +24,6 @@ _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
         "painting: without an accelerated operator they cost casts and gain nothing",
         "P7",
     ),
-    reasons=(ISOLATED,),
 )
 def drop_islands(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint connected regions that hold no seed any more.
@@ -51,6 +44,6 @@ def drop_islands(context: PaintContext, painting: Painting) -> Marks:
     seeds = [v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS]
     kept = walk(seeds, neighbours, painting.allow)
     return {
-        v: Mark(Color.NONE, ISOLATED, painting.marks[v].because)
+        v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
         for v in vertices_in(painting.allow & ~graph.mask(kept))
     }

@@ -9,13 +9,7 @@ from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-BETWEEN = PassReason(
-    "between-allow",
-    "it lies between allow operators, reached from",
-    "lies between operators that are fast in {precision}",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
 @paints(
@@ -29,7 +23,6 @@ BETWEEN = PassReason(
         "is every vertex on a path allow -> (clear or infer)* -> allow",
         "P3",
     ),
-    reasons=(BETWEEN,),
 )
 def fill_between(context: PaintContext, painting: Painting) -> Marks:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
@@ -41,7 +34,7 @@ def fill_between(context: PaintContext, painting: Painting) -> Marks:
     down = walk(roots, graph.successors, passable & ~painting.deny)
     between = walk(roots, graph.predecessors, graph.mask(down))
     return {
-        v: Mark(Color.ALLOW, BETWEEN, down[v] if down[v] is not None else parent)
+        v: Mark(Color.ALLOW, Reason.BETWEEN_ALLOW, down[v] if down[v] is not None else parent)
         for v, parent in between.items()
         if parent is not None and not painting.is_allow(v)
     }

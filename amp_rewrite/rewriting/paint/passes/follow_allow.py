@@ -12,13 +12,7 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-FOLLOWS = PassReason(
-    "follows-allow",
-    "an infer operator right after",
-    "directly follows an operator that is fast in {precision}",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
@@ -36,7 +30,6 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
         "entry says `only_between`",
         "P4",
     ),
-    reasons=(FOLLOWS,),
 )
 def follow_allow(context: PaintContext, painting: Painting) -> Marks:
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
@@ -60,7 +53,7 @@ def follow_allow(context: PaintContext, painting: Painting) -> Marks:
         if leader is None or any(painting.is_deny(v) for v in inputs):
             continue
         if _follows(context, graph.nodes[vertex]):
-            marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
+            marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS_ALLOW, leader)
     return marks
 
 

@@ -12,16 +12,7 @@ from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-CLEAR = PassReason(
-    "clear-next-to-allow", "a clear operator next to", "moves data next to {precision} operators"
-)
-SCALED = PassReason(
-    "scaled-next-to-allow",
-    "it makes or reads what was scaled, next to",
-    "computes with scaled numbers next to {precision} operators",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
 @paints(
@@ -35,7 +26,6 @@ SCALED = PassReason(
         "that make or read a scaled value are entered as well",
         "P5",
     ),
-    reasons=(CLEAR, SCALED),
 )
 def grow_clear(context: PaintContext, painting: Painting) -> Marks:
     """Paint clear vertices connected to allow ones, along both inputs and outputs.
@@ -52,7 +42,11 @@ def grow_clear(context: PaintContext, painting: Painting) -> Marks:
     enter = grows & ~painting.marked & ~context.variable_reads
     roots = [v for v in painting.allowed() if may_touch[v]]
     return {
-        v: Mark(Color.ALLOW, SCALED if scaled[v] else CLEAR, parent)
+        v: Mark(
+            Color.ALLOW,
+            Reason.SCALED_NEXT_TO_ALLOW if scaled[v] else Reason.CLEAR_NEXT_TO_ALLOW,
+            parent,
+        )
         for v, parent in walk(roots, neighbours, enter).items()
         if parent is not None
     }

@@ -14,19 +14,13 @@ from collections.abc import Sequence
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
-
-RUNTIME_FUSION = PassReason(
-    "runtime-fusion",
-    "ONNX Runtime cannot load it after a {precision} MatMul",
-    "follows a {precision} MatMul that ONNX Runtime would fuse it into",
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 
 # operators: what the runtime looks through between the two; Casts are gone where types agree.
 _LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
 
 
-@keep("keep-batch-norms", RUNTIME_FUSION, Stage.KEEPING, 130, danger=True, overrules=True)
+@keep("keep-batch-norms", Reason.RUNTIME_FUSION, Stage.KEEPING, 130, danger=True, overrules=True)
 def keep_batch_norms(m: Match, ask: Ask) -> Kept:
     """Unpaint such nodes where their scale and statistics are not low with them."""
     context, flat = ask.context, m.flat

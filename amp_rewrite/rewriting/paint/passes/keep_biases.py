@@ -20,7 +20,7 @@ from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Stage, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED
-from amp_rewrite.rewriting.paint.painting import PassReason, Reason
+from amp_rewrite.rewriting.paint.painting import Reason
 
 # operators: what may stand between a sum and the Softmax.
 _PASSED = MOVED | ADDED | {"Clip", "Max", "Min"}
@@ -40,17 +40,7 @@ _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
 """Operator with a Softmax inside -> the inputs that it adds to scores."""
 
 
-@keep(
-    "keep-biases",
-    PassReason(
-        "large-bias",
-        "large numbers are added to scores",
-        "adds numbers to scores that are too large for {precision}",
-        danger=True,
-    ),
-    Stage.KEEPING,
-    75,
-)
+@keep("keep-biases", Reason.LARGE_BIAS, Stage.KEEPING, 75)
 def keep_biases(m: Match, ask: Ask) -> Kept:
     """Unpaint sums of scores and large constants, with what lies between them and the Softmax."""
     counted = {v for v, mark in ask.context.excluded.items() if mark.reason is Reason.COUNT}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED, Worklist
 from amp_rewrite.rewriting.paint.passes.keep_states import is_gate
 
@@ -38,17 +38,7 @@ class Carried(NamedTuple):
     nodes: list[int]
 
 
-@keep(
-    "keep-carried",
-    PassReason(
-        "carried-over-calls",
-        "rounding adds up from call to call",
-        "carries a state from call to call, where {precision} errors add up",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    32,
-)
+@keep("keep-carried", Reason.CARRIED_OVER_CALLS, Stage.GIVEN, 32)
 def keep_carried(m: Match, ask: Ask) -> Kept:
     """Mark what leads from the input of a state to its output.
 

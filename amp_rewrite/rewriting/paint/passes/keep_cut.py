@@ -13,20 +13,14 @@ import numpy as np
 
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
-
-CONSTANT_CUT = PassReason(
-    "constant-cut",
-    "target {target} does not round a constant to nearest",
-    "uses a constant that target {target} truncates in {precision}",
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 
 # operators: those that multiply with an attribute.
 _SLOPES = {"HardSigmoid": 0.2, "LeakyRelu": 0.01}
 """The default factors of operators."""
 
 
-@keep("keep-cut", CONSTANT_CUT, Stage.KEEPING, 30, needs=Need.NOTHING)
+@keep("keep-cut", Reason.CONSTANT_CUT, Stage.KEEPING, 30, needs=Need.NOTHING)
 def keep_cut(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes with a constant that the target cuts off."""
     for op_type, what in ask.context.cut.items():

@@ -18,7 +18,7 @@ import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
 
 # operators: what may turn a small error of a difference into a large one.
@@ -40,17 +40,7 @@ _Squares = tuple[int, list[int]]
 """The base of a square, or of a sum of squares, and the nodes that make it of that."""
 
 
-@keep(
-    "keep-differences",
-    PassReason(
-        "difference",
-        "a difference of large numbers cancels",
-        "subtracts large, nearly equal numbers, which cancels in {precision}",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    10,
-)
+@keep("keep-differences", Reason.DIFFERENCE, Stage.GIVEN, 10)
 def keep_differences(m: Match, _: Ask) -> Kept:
     """Mark differences of large numbers, and what computes them."""
     yield from _expansions(m)

@@ -20,18 +20,12 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
-
-FUSED_FLOAT32 = PassReason(
-    "fused-group-float32",
-    "the target computes a group as one operator, in float32",
-    "is part of a group that the target computes in float32",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 Marks = dict[int, Mark]
 
 
-@paints("keep-groups", Place(Stage.KEEPING, 10), Place(Stage.JUDGING, 10), reasons=(FUSED_FLOAT32,))
+@paints("keep-groups", Place(Stage.KEEPING, 10), Place(Stage.JUDGING, 10))
 def keep_groups(context: PaintContext, painting: Painting) -> Marks:
     """Give every group of the target one type: marks are low or float32."""
     marks: Marks = {}
@@ -140,5 +134,5 @@ class _Judge:
         return dict.fromkeys(vertices, mark)
 
     def _float32(self, vertices: Iterable[int], role: str = "part of") -> Marks:
-        mark = Mark(Color.NONE, FUSED_FLOAT32, None, f"{role} {self.fused.words}")
+        mark = Mark(Color.NONE, Reason.FUSED_GROUP_FLOAT32, None, f"{role} {self.fused.words}")
         return dict.fromkeys(vertices, mark)

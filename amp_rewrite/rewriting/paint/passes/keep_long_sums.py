@@ -19,7 +19,7 @@ import numpy as np
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST_PRODUCT = 1024
@@ -39,18 +39,7 @@ _SUGGESTED = 512
 _SAME = frozenset({"Cast", "Identity"})
 
 
-@keep(
-    "keep-long-sums",
-    PassReason(
-        "long-sum",
-        "its sums are too long for target {target}",
-        "adds up too many numbers for the {precision} accumulators of target {target}",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    70,
-    needs=Need.NOTHING,
-)
+@keep("keep-long-sums", Reason.LONG_SUM, Stage.GIVEN, 70, needs=Need.NOTHING)
 def keep_long_sums(m: Match, ask: Ask) -> Kept:
     """Mark what adds up more terms than the low type can, or a number that is not known."""
     adds_low, flat = ask.context.adds_low, m.flat

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED
 
@@ -23,18 +23,7 @@ _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
 
 
-@keep(
-    "keep-masks",
-    PassReason(
-        "mask",
-        "a mask is added",
-        "adds a mask; fully masked rows would change in {precision}",
-        danger=True,
-    ),
-    Stage.KEEPING,
-    70,
-    needs=Need.NOTHING,
-)
+@keep("keep-masks", Reason.MASK, Stage.KEEPING, 70, needs=Need.NOTHING)
 def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
     for softmax, scores in reversed([*softmaxes(m)]):  # the last one is told

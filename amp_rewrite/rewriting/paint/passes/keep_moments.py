@@ -18,7 +18,7 @@ import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import (
     ADDED,
     FARTHEST,
@@ -163,17 +163,7 @@ class _Parts(Demanded[_Part]):
 _BOTH = _Part.MEAN_OF_PRODUCTS | _Part.PRODUCT_OF_MEANS
 
 
-@keep(
-    "keep-moments",
-    PassReason(
-        "second-moment",
-        "a difference of second moments cancels",
-        "takes a product of means from a mean of products, which cancels in {precision}",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    8,
-)
+@keep("keep-moments", Reason.SECOND_MOMENT, Stage.GIVEN, 8)
 def keep_moments(m: Match, ask: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""
     parts = _Parts(m, ask.context.variables)

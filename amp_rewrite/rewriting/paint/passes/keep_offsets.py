@@ -16,7 +16,7 @@ import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, PRODUCTS, Worklist
 from amp_rewrite.rewriting.paint.passes.widen_ends import CHEAP
 
@@ -32,17 +32,7 @@ _FEWEST = 16
 """Which part of a deviation rounding may take, and how many deviations are usual for a bias."""
 
 
-@keep(
-    "keep-offsets",
-    PassReason(
-        "offset",
-        "it adds a number far larger than what varies",
-        "adds a number far larger than what varies, which {precision} does not keep",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    16,
-)
+@keep("keep-offsets", Reason.OFFSET, Stage.GIVEN, 16)
 def keep_offsets(m: Match, ask: Ask) -> Kept:
     """Mark what adds a large number to small ones, up to the output."""
     if ask.context.only_low:

@@ -19,7 +19,7 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, having, is_one
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
 
 # operators: those whose result grows with what they read, but not in proportion.
@@ -41,17 +41,7 @@ Bend = tuple[int, bool]
 """A vertex, and whether the way to it has passed a function that bends."""
 
 
-@keep(
-    "keep-states",
-    PassReason(
-        "carried-state",
-        "rounding adds up from turn to turn",
-        "carries a state from step to step, where {precision} errors add up",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    30,
-)
+@keep("keep-states", Reason.CARRIED_STATE, Stage.GIVEN, 30)
 def keep_states(m: Match, _: Ask) -> Kept:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
     for node in m.nodes("Loop", "Scan"):

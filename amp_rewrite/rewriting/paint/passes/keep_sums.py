@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.sum_lengths import count_terms
@@ -33,18 +33,7 @@ _SUMS = having(Trait.ACCUMULATES) | {*_SCATTERS, *_SPECTRA}
 _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait.CONTRACTS)
 
 
-@keep(
-    "keep-sums",
-    PassReason(
-        "unbounded-sum",
-        "it reads a float32 sum that nothing bounds",
-        "reads a sum that may overflow {precision}",
-        danger=True,
-    ),
-    Stage.KEEPING,
-    50,
-    needs=Need.SAFETY | Need.RANGE,
-)
+@keep("keep-sums", Reason.UNBOUNDED_SUM, Stage.KEEPING, 50, needs=Need.SAFETY | Need.RANGE)
 def keep_sums(m: Match, ask: Ask) -> Kept:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
     for node in m.nodes(*_SUMS):

@@ -25,11 +25,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-CAST_MOVED = PassReason(
-    "cast-moved", "moving the cast across it saves casts or bytes", "is float32 to save casts"
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
 
 LONGEST_RUN = 16
 """How many vertices in a row may change color together."""
@@ -45,7 +41,7 @@ class Cost(NamedTuple):
     elements: int
 
 
-@paints("move-casts", Place(Stage.SAVING, 10), reasons=(CAST_MOVED,))
+@paints("move-casts", Place(Stage.SAVING, 10))
 def move_casts(context: PaintContext, painting: Painting) -> Marks:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
     if not context.moves_casts:
@@ -54,7 +50,7 @@ def move_casts(context: PaintContext, painting: Painting) -> Marks:
     for _ in range(MOST_SWEEPS):
         if not search.sweep():
             break
-    return search.marks(CAST_MOVED)
+    return search.marks(Reason.CAST_MOVED)
 
 
 @dataclass

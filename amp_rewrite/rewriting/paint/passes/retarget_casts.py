@@ -8,13 +8,7 @@ from __future__ import annotations
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-RETARGETED = PassReason(
-    "retargeted-cast",
-    "a Cast whose consumers are all 16-bit, retargeted for",
-    "is a Cast that is only read in {precision}",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
 @paints(
@@ -27,7 +21,6 @@ RETARGETED = PassReason(
         "second one. Its input variable is never painted",
         "K",
     ),
-    reasons=(RETARGETED,),
 )
 def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
     """Paint the output variable of such Casts; their input variable is never painted."""
@@ -41,5 +34,5 @@ def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
             continue
         consumers = [] if flat.is_output(value) else graph.readers(value)
         if consumers and all(painting.is_allow(v) for v in consumers):
-            marks[vertex] = Mark(Color.ALLOW, RETARGETED, consumers[0])
+            marks[vertex] = Mark(Color.ALLOW, Reason.RETARGETED_CAST, consumers[0])
     return marks

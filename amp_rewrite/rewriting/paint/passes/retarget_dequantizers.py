@@ -13,13 +13,7 @@ from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-RETARGETED_SCALES = PassReason(
-    "low-scales",
-    "quantised weights, whose scales are converted for",
-    "holds quantised weights that are only read in {precision}",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
 @paints(
@@ -32,7 +26,6 @@ RETARGETED_SCALES = PassReason(
         "([Quantised groups](#groups))",
         "K",
     ),
-    reasons=(RETARGETED_SCALES,),
 )
 def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
@@ -43,7 +36,7 @@ def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
         (value,) = flat.outputs_of(node)
         readers = [] if flat.is_output(value) else graph.readers(value)
         if readers and all(painting.is_allow(v) for v in readers):
-            mark = Mark(Color.ALLOW, RETARGETED_SCALES, readers[0])
+            mark = Mark(Color.ALLOW, Reason.LOW_SCALES, readers[0])
             marks |= dict.fromkeys(graph.vertices_of(node), mark)
     return marks
 

@@ -19,14 +19,8 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Marks, Painting, PassReason
+from amp_rewrite.rewriting.paint.painting import Marks, Painting, Reason
 from amp_rewrite.rewriting.paint.passes.move_casts import CastSearch, Cost
-
-OUTPUT = PassReason(
-    "output",
-    "it makes a float32 output of 16-bit values, and the cast only moves",
-    "makes a float32 output, and the cast only moves",
-)
 
 # operators: arithmetic on elements, of which digits are lost.
 _ARITHMETIC = ADDED | {"BatchNormalization", "Div", "Mean", "Mul", "Pow", "Exp", "Sinh", "Sqrt"}
@@ -35,7 +29,7 @@ _ON_ELEMENTS = SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
 CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
 
 
-@paints("widen-ends", Place(Stage.SAVING, 5), reasons=(OUTPUT,))
+@paints("widen-ends", Place(Stage.SAVING, 5))
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint arithmetic in front of float32 outputs, if casts may move.
 
@@ -58,7 +52,7 @@ def widen_ends(context: PaintContext, painting: Painting) -> Marks:
             cost = search.cost_of(run) if is_arithmetic else None
             cheapest = len(run) if cost is not None and cost <= Cost(0, 0) else cheapest
         search.change(run[:cheapest])
-    return search.marks(OUTPUT)
+    return search.marks(Reason.OUTPUT)
 
 
 def _behind(

@@ -13,7 +13,8 @@ from rewrite_text import assert_rewrites
 
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color
-from amp_rewrite.rewriting.paint.passes.move_casts import CAST_MOVED, move_casts
+from amp_rewrite.rewriting.paint.passes.move_casts import move_casts
+from amp_rewrite.rewriting.reasons import Reason
 
 
 def test_two_casts_behind_a_split_become_one_in_front() -> None:
@@ -114,7 +115,7 @@ def moved(held: onnx.ModelProto, low: str, **fields: Any) -> dict[str, bool]:
         ends = frozenset(names.index(name) for name in low_ends)
         context = context_of(held, **{**fields, "low_ends": ends})
     marks = marks_of(move_casts, context, painting_of(context, low.split()))
-    assert {mark.reason for mark in marks.values()} <= {CAST_MOVED}
+    assert {mark.reason for mark in marks.values()} <= {Reason.CAST_MOVED}
     return {value: mark.color is Color.ALLOW for value, mark in marks.items()}
 
 
