@@ -36,7 +36,6 @@ def page(text: str) -> str:
     """Return docs/painting.md with its tables made anew."""
     steps = [*PASSES]
     for name, lines in {
-        "coloring": coloring(steps),
         "keeping": keeping(steps),
         "saving": saving(steps),
         "low": shared_reasons(low=True),
@@ -49,13 +48,6 @@ def page(text: str) -> str:
         if count != 1:
             raise SystemExit(f"{PAGE}: {count} tables begin with {begin.strip()}, not one")
     return text
-
-
-def coloring(steps: list[PaintPass]) -> Iterator[str]:
-    """Yield the lines of the table of what colors."""
-    yield from ("| | pass | what it does |", "|---|---|---|")
-    for step, place in _placed(steps, Stage.SEEDING, Stage.COLORING):
-        yield f"| {place.label} | `{step.name}` | {place.row} |".replace("|  |", "| |")
 
 
 def keeping(steps: list[PaintPass]) -> Iterator[str]:

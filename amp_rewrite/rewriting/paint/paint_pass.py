@@ -32,19 +32,10 @@ class Stage(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where a pass stands.
-
-    Attributes:
-        stage: When it runs.
-        order: Passes of a stage run by it; no two have the same.
-        row: The algorithm of a coloring pass, for docs/painting.md.
-        label: Its short name in the algorithm, such as "P3", or "".
-    """
+    """When a pass runs; passes of a stage run by their order, and no two have the same."""
 
     stage: Stage
     order: int
-    row: str = ""
-    label: str = ""
 
 
 class PaintPass:

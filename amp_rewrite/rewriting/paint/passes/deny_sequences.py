@@ -12,12 +12,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "deny-sequences",
-    Place(
-        Stage.SEEDING, 10, "denies the sequence clusters that the painter cannot follow (section 5)"
-    ),
-)
+@paints("deny-sequences", Place(Stage.SEEDING, 10))
 def deny_sequences(context: PaintContext, painting: Painting) -> Marks:
     """Deny the clusters whose sequence leaves the painting's sight.
 

@@ -15,16 +15,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 
-@paints(
-    "drop-islands",
-    Place(
-        Stage.COLORING,
-        80,
-        "connected regions of allow vertices that hold no seed any more leave the "
-        "painting: without an accelerated operator they cost casts and gain nothing",
-        "P7",
-    ),
-)
+@paints("drop-islands", Place(Stage.COLORING, 80))
 def drop_islands(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint connected regions that hold no seed any more.
 

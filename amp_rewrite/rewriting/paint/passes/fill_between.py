@@ -12,18 +12,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "fill-between",
-    Place(
-        Stage.COLORING,
-        30,
-        "from each processable allow-list root walk outputs, entering v if it is on clear "
-        "or infer, not denied, processable and supported; call what is visited `down`. "
-        "From each such root walk inputs, entering `down`; all visited become allow. That "
-        "is every vertex on a path allow -> (clear or infer)* -> allow",
-        "P3",
-    ),
-)
+@paints("fill-between", Place(Stage.COLORING, 30))
 def fill_between(context: PaintContext, painting: Painting) -> Marks:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
     graph = context.type_graph

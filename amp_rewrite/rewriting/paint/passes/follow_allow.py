@@ -18,19 +18,7 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
-@paints(
-    "follow-allow",
-    Place(
-        Stage.COLORING,
-        40,
-        "one sweep in topological order over infer vertices that are unmarked, processable"
-        " and supported: allow if some direct input is allow and none is denied; a clear "
-        "Identity or If, unmarked, processable and supported, hands its inputs on. An "
-        "option, `infer_after_allow`. Nodes of gradients are left out, and operators whose "
-        "entry says `only_between`",
-        "P4",
-    ),
-)
+@paints("follow-allow", Place(Stage.COLORING, 40))
 def follow_allow(context: PaintContext, painting: Painting) -> Marks:
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
 

@@ -15,18 +15,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "grow-clear",
-    Place(
-        Stage.COLORING,
-        50,
-        "from each processable vertex of allow walk inputs and outputs, entering v if it "
-        "is clear, unmarked, processable, supported, and its node is not a plain read of a"
-        " training variable; all visited become allow. Of a scaled model infer vertices "
-        "that make or read a scaled value are entered as well",
-        "P5",
-    ),
-)
+@paints("grow-clear", Place(Stage.COLORING, 50))
 def grow_clear(context: PaintContext, painting: Painting) -> Marks:
     """Paint clear vertices connected to allow ones, along both inputs and outputs.
 

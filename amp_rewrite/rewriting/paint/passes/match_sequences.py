@@ -13,11 +13,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "match-sequences",
-    Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
-    Place(Stage.COLORING, 70, "again", "C"),
-)
+@paints("match-sequences", Place(Stage.COLORING, 20), Place(Stage.COLORING, 70))
 def match_sequences(context: PaintContext, painting: Painting) -> Marks:
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
     marks: dict[int, Mark] = {}

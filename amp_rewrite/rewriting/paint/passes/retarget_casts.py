@@ -11,17 +11,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "retarget-casts",
-    Place(
-        Stage.COLORING,
-        90,
-        "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
-        "its output variable becomes allow, so that the Cast is retargeted and needs no "
-        "second one. Its input variable is never painted",
-        "K",
-    ),
-)
+@paints("retarget-casts", Place(Stage.COLORING, 90))
 def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
     """Paint the output variable of such Casts; their input variable is never painted."""
     graph, flat = context.type_graph, context.type_graph.flat

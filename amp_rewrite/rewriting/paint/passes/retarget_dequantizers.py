@@ -16,17 +16,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "retarget-dequantizers",
-    Place(
-        Stage.COLORING,
-        100,
-        "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
-        "whose consumers are allow, becomes allow, and its scales are converted "
-        "([Quantised groups](#groups))",
-        "K",
-    ),
-)
+@paints("retarget-dequantizers", Place(Stage.COLORING, 100))
 def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
     graph, flat = context.type_graph, context.type_graph.flat

@@ -12,17 +12,7 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "seed-allow",
-    Place(
-        Stage.SEEDING,
-        20,
-        "v becomes allow if it is on the allow list (or forced), processable and not "
-        "denied. There is no type or kernel test here. If nothing is allow afterwards, "
-        "painting ends: the model stays as it is",
-        "P1",
-    ),
-)
+@paints("seed-allow", Place(Stage.SEEDING, 20))
 def seed_allow(context: PaintContext, painting: Painting) -> Marks:
     """Paint every processable vertex of an allow-list operator, and what joins its group.
 

@@ -19,17 +19,7 @@ _SMALL = 256.0
 """Powers of bounded numbers up to here are far from where the low type ends."""
 
 
-@paints(
-    "spread-deny",
-    Place(
-        Stage.COLORING,
-        10,
-        "with `up` = deny and infer roots, and the clear vertices reached from them by "
-        "walking inputs through clear: from each deny root walk outputs, entering vertices"
-        " of `up` that are not denied yet; all visited become deny",
-        "P2",
-    ),
-)
+@paints("spread-deny", Place(Stage.COLORING, 10))
 def spread_deny(context: PaintContext, painting: Painting) -> Marks:
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
