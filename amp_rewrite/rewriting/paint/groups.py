@@ -19,19 +19,14 @@ class FusedGroup:
     """A group that the target computes as one operator.
 
     Attributes:
-        group: The nodes.
-        fusion: What the target makes of them.
         core: The vertices of the nodes without the tail.
         results: Those of the core that make a value; the exponent of a Pow, for example, is none.
-        tail: The vertices of the tail.
         inner: The values that are made and read inside.
         inputs: Its input, and what it reads that changes nothing of it.
         makers: The vertices that make its input.
-        rivals: The vertices outside the group that read its input, each with the value read: a Cast
-            of the model that used to change nothing may stand in between.
+        rivals: The vertices outside the group that read its input, each with the value read.
         ends: The names of its input that are outputs of the main graph.
         is_local: Whether the input is made, or enters, where the group stands.
-        words: What reports call it.
     """
 
     group: Group

@@ -43,12 +43,7 @@ class Need(Flag):
 
 
 class Ask(NamedTuple):
-    """Of what a rule is asked.
-
-    Attributes:
-        context: What the passes know.
-        painting: What this round has painted; a blank one before the first.
-    """
+    """What the passes know, and what this round has painted: nothing before the first."""
 
     context: PaintContext
     painting: Painting

@@ -39,12 +39,7 @@ class Place(NamedTuple):
 
 
 class PaintPass:
-    """A step of the painting: pure, without state between calls.
-
-    Attributes:
-        name: The name of its file, with hyphens.
-        places: Where it stands.
-    """
+    """A step of the painting: pure, without state between calls."""
 
     def __init__(
         self,

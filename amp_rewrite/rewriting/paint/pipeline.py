@@ -1,9 +1,7 @@
 """The painting as a whole: the passes in order, and the rounds until they agree.
 
-The algorithm, pass by pass: docs/painting.md, section 3; the rounds: section 4. The rounds that
-follow the first exclude what the keeping passes keep and color the model from the start, because a
-vertex that goes may take others with it. Each round but the last excludes vertices that no earlier
-one did, and none comes back; the models of the corpus need one or two.
+The algorithm: docs/painting.md, sections 3 and 4. Each round but the last excludes vertices that no
+earlier one did, and colors the model from the start; the models of the corpus need one or two.
 """
 
 from __future__ import annotations
@@ -135,9 +133,8 @@ def paint_once(context: PaintContext) -> Painting:
 def keep_given(context: PaintContext) -> Painting:
     """Return the colors that were given, without what is denied or excluded.
 
-    No operator is painted that was not, and none is dropped because it gains nothing. Nothing is
-    denied inside a group that is low as a whole and that the target computes as one operator, nor
-    in the tail that a normalization with a low input has no kernel without.
+    Nothing is denied inside a group that is low as a whole, nor in the tail that a normalization
+    with a low input has no kernel without.
     """
     if context.given is None:
         return spread_deny.run(context, Painting.blank(context.type_graph))

@@ -47,15 +47,11 @@ class ValueFacts:
     """Facts that no painting changes; each is found when it is first asked for.
 
     Attributes:
-        type_graph: The float32 dataflow.
-        low: The low-precision type.
         inputs: Graph input -> what the user says of its elements.
         variables: Graph inputs that are training variables: nothing is known of their elements.
-        measured: The statistics of the constants looked at.
         low_inputs: Whether graph inputs in 16 bits are taken to be normalised, as float32 ones are.
         likely: Value -> what it is likely to reach, as far as that was asked for.
-        fits: Whether all numbers are taken to be in the range of the low type, so that a painting
-            tells what would be low if they were.
+        fits: Whether all numbers are taken to be in the range of the low type.
     """
 
     type_graph: TypeGraph

@@ -14,11 +14,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
 
 @paints("deny-sequences", Place(Stage.SEEDING, 10))
 def deny_sequences(context: PaintContext, painting: Painting) -> Marks:
-    """Deny the clusters whose sequence leaves the painting's sight.
-
-    It does at a graph input or output, an Optional operator, a SequenceMap, a function call, and a
-    vertex that may not be touched.
-    """
+    """Deny the clusters whose sequence leaves the painting's sight."""
     marks: dict[int, Mark] = {}
     for cluster in context.clusters:
         detail = _opaque(context, cluster)

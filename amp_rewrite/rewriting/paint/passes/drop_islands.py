@@ -17,11 +17,7 @@ _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 @paints("drop-islands", Place(Stage.COLORING, 80))
 def drop_islands(context: PaintContext, painting: Painting) -> Marks:
-    """Unpaint connected regions that hold no seed any more.
-
-    Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
-    bfloat16 before opset 22, for example, leaves its bias additions behind.
-    """
+    """Unpaint connected regions that hold no seed any more."""
     graph = context.type_graph
     handles: dict[int, list[int]] = {}
     for one, other in graph.handles:

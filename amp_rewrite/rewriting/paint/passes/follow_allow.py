@@ -20,14 +20,7 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 
 @paints("follow-allow", Place(Stage.COLORING, 40))
 def follow_allow(context: PaintContext, painting: Painting) -> Marks:
-    """Paint infer vertices with an allow input and no deny input, in one topological sweep.
-
-    An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
-    between. An operator whose entry says `only_between` follows none.
-
-    Nodes of gradients are left out: what of them is not between allow operators leads to the
-    gradient of a variable, which is float32.
-    """
+    """Paint infer vertices with an allow input and no deny input, in one topological sweep."""
     if not context.infer_after_allow:
         return {}
     graph = context.type_graph

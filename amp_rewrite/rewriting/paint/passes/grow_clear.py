@@ -17,10 +17,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
 
 @paints("grow-clear", Place(Stage.COLORING, 50))
 def grow_clear(context: PaintContext, painting: Painting) -> Marks:
-    """Paint clear vertices connected to allow ones, along both inputs and outputs.
-
-    A plain read of a training variable is left out, so that the cast lands behind the read.
-    """
+    """Paint clear vertices connected to allow ones, along both inputs and outputs."""
     graph, may_touch = context.type_graph, context.processable
 
     def neighbours(vertex: int) -> list[int]:

@@ -40,10 +40,7 @@ class Carried(NamedTuple):
 
 @keep("keep-carried", Reason.CARRIED_OVER_CALLS, Stage.GIVEN, 32)
 def keep_carried(m: Match, ask: Ask) -> Kept:
-    """Mark what leads from the input of a state to its output.
-
-    Of a model that is in 16 bits already only names tell that something is a state.
-    """
+    """Mark what leads from the input of a state to its output."""
     if ask.context.only_low:
         return
     for state in carried_states(m, named=ask.context.given is not None):

@@ -21,10 +21,7 @@ _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
 
 @keep("keep-vanished", Reason.CONSTANT_UNDERFLOW, Stage.JUDGING, 105, overrules=True, danger=False)
 def keep_vanished(m: Match, ask: Ask) -> Kept:
-    """Unpaint what adds a constant zero to a number, up to where that is divided by.
-
-    Only in a painting that was given: nobody writes such a zero into a float32 model.
-    """
+    """Unpaint what adds a constant zero to a number, up to where that is divided by."""
     # Those by which a constant that is at least something keeps a number from zero.
     for node in m.nodes("Add", "Max", "Sum"):
         zero = next((v for v in m.read(node) if _is_zero(m, v)), None)

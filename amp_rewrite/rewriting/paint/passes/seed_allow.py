@@ -14,12 +14,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
 
 @paints("seed-allow", Place(Stage.SEEDING, 20))
 def seed_allow(context: PaintContext, painting: Painting) -> Marks:
-    """Paint every processable vertex of an allow-list operator, and what joins its group.
-
-    Under UNSAFE_FORCE_ALL, and where nothing may stay float32, every processable vertex of a
-    stateless operator that is not a constant.
-    There is no type or kernel test here; DropUnsupported removes what the target cannot run.
-    """
+    """Paint every processable vertex of an allow-list operator, and what joins its group."""
     listed = context.on(ListName.ALLOW)
     seeds = (listed | context.forced) & context.processable & ~painting.deny
     why = "level UNSAFE_FORCE_ALL" if context.lists.is_unsafe else "nothing may be float32"

@@ -21,13 +21,7 @@ _SMALL = 256.0
 
 @paints("spread-deny", Place(Stage.COLORING, 10))
 def spread_deny(context: PaintContext, painting: Painting) -> Marks:
-    """Deny the deny list and every infer vertex that it reaches forward through clear ones.
-
-    A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
-    never crosses an allow-list or unlisted one, nor what is painted with its group. A power of
-    small numbers stays float32, and spreads nothing.
-    UNSAFE_FORCE_ALL denies nothing, nor does a rewrite to one type only.
-    """
+    """Deny the deny list and every infer vertex that it reaches forward through clear ones."""
     if context.force_all:
         return {}
     graph = context.type_graph

@@ -33,8 +33,7 @@ CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "So
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint arithmetic in front of float32 outputs, if casts may move.
 
-    Target "schema" paints as the reference does, which leaves it low. Of a training step, whose
-    outputs are a loss and states, the forward pass ends elsewhere.
+    Target "schema" paints as the reference does; of a training step the outputs are states.
     """
     is_asked = context.moves_casts and context.kernels is not None and not context.force_all
     is_asked &= not context.variables
