@@ -62,7 +62,6 @@ _OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_impo
 
 
 _BY_AN_ESTIMATE = "by an estimate"
-"""The beginning of what is told of an estimate."""
 
 
 @dataclass(frozen=True)
@@ -424,7 +423,6 @@ def _planned(
 
 def _scaling(before: RewriteResult, needs: Needs) -> Scaling | None:
     """Return a scaled model, or None if nothing has to be."""
-    # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.scale_model import scale_model
 
     flat, kept = before.flat, before.options.node_rules.preserve

@@ -1,12 +1,9 @@
 """Files whose types are at odds, as converters to float16 write them, mended where that is sure.
 
-ONNX Runtime refuses a file in which value_info says another type of a value than its operator
-gives, or an input another one than the initializer behind it has, or an input of the body of a Loop
-or Scan another one than is passed in. What operators and initializers say is right: nothing else
-reads value_info. It refuses an operator that is given float16 and float32 where it takes one type,
-or float16 where it takes none, too. Such a node computes in float32, which holds both, and gives
-the type that the file records: Casts around it say so. Where other types contradict each other
-there is nothing to go by, and the file is refused here, with the place.
+ONNX Runtime refuses them. What operators and initializers say is right: value_info, inputs with a
+default and inputs of bodies are declared anew. A node that is given two types where it takes one,
+or one that it does not take, computes in float32 and gives the type that the file records. Where
+other types contradict each other the file is refused here, with the place.
 """
 
 from __future__ import annotations
@@ -248,9 +245,8 @@ def _results(flat: FlatGraph) -> dict[int, list[Use]]:
 def with_wide_norms(flat: FlatGraph, low: DType) -> tuple[FlatGraph, int]:
     """Return a model without low BatchNormalizations that ONNX Runtime would fuse into a MatMul.
 
-    They compute in float32, and what they give has the type that it had; the number is that of the
-    Casts. The pass `keep-batch-norms` keeps them float32 in a model that is made low. A rewrite
-    leaves what is low already, but for these: no ONNX Runtime loads the file as it came.
+    They compute in float32; the number is that of the Casts. No ONNX Runtime loads the file as it
+    came, which is why a rewrite does not leave these as they are.
     """
     nodes = [*flat.nodes_of("BatchNormalization")]
     if not nodes:

@@ -1,8 +1,7 @@
 """A model in 16 bits with what is dangerous by the rules in float32.
 
-The model is read as its float32 form with the painting that somebody chose (`wide_form`), and that
-painting loses what the rules of a rewrite would not have made low. What it loses is raised in the
-model as it came: the rest stays byte for byte.
+The model is read as its float32 form with its painting (`wide_form`). What that painting loses is
+raised in the model as it came: the rest stays byte for byte.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class PassReason(str):
 
     Attributes:
         phrase: The text for readers who know lists and passes; `{precision}` and `{target}` stand
-            for those of the rewrite.
+            for those of the rewrite. Without it, that is "it" and `plain`.
         plain: The same for other readers; it follows the name of a node.
         danger: Whether it is about right and wrong, not about speed, kernels or rules.
         low: Whether it makes a vertex low.
@@ -34,7 +34,8 @@ class PassReason(str):
     ) -> Self:
         """Make a reason of its word in reports."""
         reason = super().__new__(cls, word)
-        reason.phrase, reason.plain, reason.danger, reason.low = phrase, plain, danger, low
+        reason.phrase, reason.plain = phrase or f"it {plain}", plain
+        reason.danger, reason.low = danger, low
         return reason
 
 
@@ -44,32 +45,16 @@ class Reason:
     ALLOW_LIST = PassReason(
         "allow-list", "it is on the allow list", "is fast in {precision}", low=True
     )
-    FORCED = PassReason(
-        "forced",
-        "the level UNSAFE_FORCE_ALL, or --only, converts everything",
-        "is forced by the level or by --only",
-        low=True,
-    )
+    FORCED = PassReason("forced", plain="is forced by the level or by --only", low=True)
     FUSED = PassReason(
-        "fused-group",
-        "the target computes its group as one operator",
-        "is part of a group that the target computes as one operator",
-        low=True,
+        "fused-group", plain="is part of a group that the target computes as one operator", low=True
     )
     CONVERTED = PassReason(
-        "converted-constant",
-        "every consumer is in {precision}, and so it is stored in that",
-        "is a constant stored in {precision}",
-        low=True,
+        "converted-constant", plain="is a constant stored in {precision}", low=True
     )
-    GIVEN = PassReason(
-        "given", "the model computes it in {precision}", "was {precision} already", low=True
-    )
+    GIVEN = PassReason("given", plain="was {precision} already", low=True)
     STORED = PassReason(
-        "stored-constant",
-        "it computes as float32 and is stored in 16 bits, with a Cast after it",
-        "is a constant stored in 16 bits and read as float32",
-        low=True,
+        "stored-constant", plain="is a constant stored in 16 bits and read as float32", low=True
     )
     FLOAT32_PART = PassReason(
         "float32-part", "float32 by construction", "is part of training that needs float32"
@@ -101,11 +86,9 @@ class Reason:
         "squares values for a sum, which can overflow {precision}",
         danger=True,
     )
-    SEQUENCE_DENIED = PassReason(
-        "sequence-denied", "its sequence stays float32", "handles a sequence that stays float32"
-    )
-    PRESERVED = PassReason("preserved", "the user preserves it", "is kept by --preserve")
-    NODE_RULE = PassReason("node-rule", "a node rule keeps it", "is kept by a node rule")
+    SEQUENCE_DENIED = PassReason("sequence-denied", plain="handles a sequence that stays float32")
+    PRESERVED = PassReason("preserved", plain="is kept by --preserve")
+    NODE_RULE = PassReason("node-rule", plain="is kept by a node rule")
     DENY_OP = PassReason(
         "deny-op",
         "the user asked for it with the option --deny-op",
@@ -113,27 +96,16 @@ class Reason:
         danger=True,
     )
     DENIED = PassReason(
-        "denied-by-user",
-        "your own list denies its operator",
-        "is of an operator that your own list denies",
-        danger=True,
+        "denied-by-user", plain="is of an operator that your own list denies", danger=True
     )
-    UNLISTED = PassReason("unlisted", "it is on no list, by decision", "is left alone (op list)")
-    UNKNOWN_OPERATOR = PassReason(
-        "unknown-operator", "it is a boundary", "is an operator on no op list"
-    )
-    FIXED_TYPE = PassReason(
-        "fixed-type", "the operator's schema fixes this type", "accepts only float32 here"
-    )
+    UNLISTED = PassReason("unlisted", plain="is left alone (op list)")
+    UNKNOWN_OPERATOR = PassReason("unknown-operator", plain="is an operator on no op list")
+    FIXED_TYPE = PassReason("fixed-type", plain="accepts only float32 here")
     TYPE_UNSUPPORTED = PassReason(
-        "type-unsupported",
-        "the operator's schema does not admit {precision} here",
-        "does not accept {precision} at this opset",
+        "type-unsupported", plain="does not accept {precision} at this opset"
     )
     OPSET_TOO_OLD = PassReason(
-        "opset-too-old",
-        "Cast gives no {precision} at the model's opset; --opset raises it",
-        "has an opset without {precision}; --opset raises it",
+        "opset-too-old", plain="has an opset without {precision}; --opset raises it"
     )
     NO_KERNEL = PassReason(
         "no-kernel",
@@ -149,47 +121,24 @@ class Reason:
     )
     CONSTANT_UNDERFLOW = PassReason(
         "constant-underflow",
-        "a constant rounds to zero",
-        "needs a constant that is too small for {precision}",
+        plain="needs a constant that is too small for {precision}",
         danger=True,
     )
     CERTAIN_OVERFLOW = PassReason(
-        "certain-overflow",
-        "a number does not fit",
-        "overflows {precision} for every input",
-        danger=True,
+        "certain-overflow", plain="overflows {precision} for every input", danger=True
     )
     LIKELY_OVERFLOW = PassReason(
-        "likely-overflow",
-        "numbers are likely not to fit, by an estimate",
-        "probably overflows {precision}",
-        danger=True,
+        "likely-overflow", plain="probably overflows {precision}", danger=True
     )
     VARIABLE_READ = PassReason(
-        "variable-read",
-        "it reads a training variable, and the cast comes after the read",
-        "reads a variable that training keeps in float32",
+        "variable-read", plain="reads a variable that training keeps in float32"
     )
-    NOT_BETWEEN = PassReason(
-        "not-between-allow",
-        "an infer operator that is neither between allow operators nor directly after one",
-        "is safe, but not worth a cast",
-    )
-    NOT_NEXT = PassReason(
-        "not-next-to-allow",
-        "a clear operator that is not next to an allow one",
-        "moves data between float32 operators",
-    )
+    NOT_BETWEEN = PassReason("not-between-allow", plain="is safe, but not worth a cast")
+    NOT_NEXT = PassReason("not-next-to-allow", plain="moves data between float32 operators")
     NO_ALLOW = PassReason(
-        "no-allow-operator",
-        "the model has no allow operator to be next to",
-        "is in a model where nothing gains from {precision}",
+        "no-allow-operator", plain="is in a model where nothing gains from {precision}"
     )
-    CONSTANT = PassReason(
-        "constant",
-        "a constant that something reads as float32",
-        "is a constant that is read as float32",
-    )
+    CONSTANT = PassReason("constant", plain="is a constant that is read as float32")
     ISOLATED = PassReason(
         "isolated",
         "no accelerated operator is left in its region, first reached from",
@@ -216,42 +165,30 @@ class Reason:
         "computes with scaled numbers next to {precision} operators",
     )
     RUNTIME_FUSION = PassReason(
-        "runtime-fusion",
-        "ONNX Runtime cannot load it after a {precision} MatMul",
-        "follows a {precision} MatMul that ONNX Runtime would fuse it into",
+        "runtime-fusion", plain="follows a {precision} MatMul that ONNX Runtime would fuse it into"
     )
     LARGE_BIAS = PassReason(
-        "large-bias",
-        "large numbers are added to scores",
-        "adds numbers to scores that are too large for {precision}",
-        danger=True,
+        "large-bias", plain="adds numbers to scores that are too large for {precision}", danger=True
     )
     CARRIED_OVER_CALLS = PassReason(
         "carried-over-calls",
-        "rounding adds up from call to call",
-        "carries a state from call to call, where {precision} errors add up",
+        plain="carries a state from call to call, where {precision} errors add up",
         danger=True,
     )
     CONSTANT_CUT = PassReason(
-        "constant-cut",
-        "target {target} does not round a constant to nearest",
-        "uses a constant that target {target} truncates in {precision}",
+        "constant-cut", plain="uses a constant that target {target} truncates in {precision}"
     )
     DIFFERENCE = PassReason(
         "difference",
-        "a difference of large numbers cancels",
-        "subtracts large, nearly equal numbers, which cancels in {precision}",
+        plain="subtracts large, nearly equal numbers, which cancels in {precision}",
         danger=True,
     )
     FUSED_GROUP_FLOAT32 = PassReason(
-        "fused-group-float32",
-        "the target computes a group as one operator, in float32",
-        "is part of a group that the target computes in float32",
+        "fused-group-float32", plain="is part of a group that the target computes in float32"
     )
     LONG_AXIS = PassReason(
         "long-axis",
-        "its results are too many along an axis for target {target}",
-        "has axes that are too long for indices in {precision} on target {target}",
+        plain="has axes that are too long for indices in {precision} on target {target}",
         danger=True,
     )
     LONG_SUM = PassReason(
@@ -268,32 +205,24 @@ class Reason:
     )
     SECOND_MOMENT = PassReason(
         "second-moment",
-        "a difference of second moments cancels",
-        "takes a product of means from a mean of products, which cancels in {precision}",
+        plain="takes a product of means from a mean of products, which cancels in {precision}",
         danger=True,
     )
     OFFSET = PassReason(
         "offset",
-        "it adds a number far larger than what varies",
-        "adds a number far larger than what varies, which {precision} does not keep",
+        plain="adds a number far larger than what varies, which {precision} does not keep",
         danger=True,
     )
     CARRIED_STATE = PassReason(
         "carried-state",
-        "rounding adds up from turn to turn",
-        "carries a state from step to step, where {precision} errors add up",
+        plain="carries a state from step to step, where {precision} errors add up",
         danger=True,
     )
     UNBOUNDED_SUM = PassReason(
-        "unbounded-sum",
-        "it reads a float32 sum that nothing bounds",
-        "reads a sum that may overflow {precision}",
-        danger=True,
+        "unbounded-sum", plain="reads a sum that may overflow {precision}", danger=True
     )
     NO_CAST_BEHIND = PassReason(
-        "no-cast-behind",
-        "target {target} cannot have a Cast after it",
-        "feeds an operator that target {target} cannot build after a Cast",
+        "no-cast-behind", plain="feeds an operator that target {target} cannot build after a Cast"
     )
     SEQUENCE_CLUSTER = PassReason(
         "sequence-cluster",
@@ -313,11 +242,7 @@ class Reason:
         "quantised weights, whose scales are converted for",
         "holds quantised weights that are only read in {precision}",
     )
-    OUTPUT = PassReason(
-        "output",
-        "it makes a float32 output of 16-bit values, and the cast only moves",
-        "makes a float32 output, and the cast only moves",
-    )
+    OUTPUT = PassReason("output", plain="makes a float32 output, and the cast only moves")
 
 
 REASONS: tuple[PassReason, ...] = tuple(

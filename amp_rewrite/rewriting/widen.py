@@ -188,14 +188,7 @@ def _is_constant(flat: FlatGraph, value: int) -> bool:
 
 @dataclass(frozen=True)
 class WideForm:
-    """A model as the float32 model that it stands for, and how the two correspond.
-
-    Attributes:
-        given: The model as it was read.
-        context: What the plan knew: its type graph has the vertices of the other types.
-        flat: The float32 model; its graph inputs and outputs have the types that they had.
-        origins: By node of it, which node of `given` it was, ABSENT for a cast.
-    """
+    """A model as the float32 model that it stands for, and which nodes its nodes were."""
 
     given: FlatGraph
     context: PaintContext
@@ -208,9 +201,8 @@ def wide_form(
 ) -> WideForm | None:
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
-    `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
-    say in their metadata which of their variables were low. Casts to float32, which change nothing
-    then, are left out of such a form: nothing that the rules look for has them in between.
+    `ends` are graph inputs and outputs that become float32, too. With `noted`, the nodes say which
+    of their variables were low, and Casts to float32, which change nothing then, are left out.
     """
     context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
@@ -264,11 +256,7 @@ def single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | No
     """Return a model in whose float32 form a rewrite starts; None for the model itself.
 
     Other 16-bit types stand for float32. So does float64, in a model that computes nothing in
-    float32: where both are, somebody chose which is which. Graph inputs and outputs that are not to
-    keep their types become float32, so that the rewrite gives them its own.
-
-    Raises:
-        GraphError: The types that the file declares contradict each other.
+    float32: where both are, somebody chose which is which.
     """
     types = float_types(flat)
     bases = [dtype for dtype in types if dtype not in (options.low, FLOAT64)]

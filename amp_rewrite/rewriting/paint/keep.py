@@ -1,12 +1,4 @@
-"""Rules that keep vertices in float32: a function that yields what to keep, and why.
-
-    @keep("keep-quotients", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 60,
-          "products of activations that only their quotient bounds, as in linear attention",
-          needs=Need.SAFETY | Need.RANGE)
-    def keep_quotients(m: Match, ask: Ask) -> Kept:
-        for quotient in m.nodes("Div"):
-            ...
-            yield Keep("nothing bounds ...", nodes)
+"""Rules that keep vertices in float32: a function that yields what to keep, and why; see `keep`.
 
 The decorator makes a pass of it: it says when the rule is asked, drops what is not low or what the
 user allows, and of two marks for one vertex keeps the first.

@@ -20,15 +20,12 @@ class Stage(StrEnum):
     SEEDING = "seeding"
     COLORING = "coloring"
     KEEPING = "keeping"
-    """Exclusions of one round, and what it joins to its group; each looks at the same painting, and
-    the last to mark a vertex wins."""
+    """Exclusions of one round, all of the same painting; the last to mark a vertex wins."""
     SAVING = "saving"
     """Passes that save casts once the rest is decided."""
     HARMED = "harmed"
     JUDGING = "judging"
-    """Dangers of a painting that was given: what is wrong, not what is slow. They are those of
-    KEEPING that tell a danger, and what the rounding of constants to a file has done; HARMED: of
-    GIVEN."""
+    """Dangers of a painting that was given: those of KEEPING that tell one; HARMED: of GIVEN."""
 
 
 class Place(NamedTuple):
