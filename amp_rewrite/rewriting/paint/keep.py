@@ -35,7 +35,7 @@ class Need(Flag):
 
 
 class Ask(NamedTuple):
-    """What the passes know, and what this round has painted: nothing before the first."""
+    """The context of the passes, and the painting of this round: a blank one before the first."""
 
     context: PaintContext
     painting: Painting

@@ -1,4 +1,4 @@
-"""Scores to which a mask is added stay float32, where the low type would spoil masked rows.
+"""Scores to which a mask is added stay float32 where 16 bits would spoil masked rows.
 
 In a row that is masked as a whole the fill takes part in what the Softmax sees. Added to -1e4,
 float32 keeps scores to 0.0005, float16 to 4; added to -3.4e38, float32 keeps nothing of them, and

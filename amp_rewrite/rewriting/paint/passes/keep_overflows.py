@@ -1,4 +1,4 @@
-"""Constants that do not fit the low type, and who stays float32 for one.
+"""Operators with a constant that does not fit 16 bits stay float32.
 
 A mask that is "lower than everything" may saturate (rewriting/paint/saturation.py), and a bound of
 Clip may become infinite. Any other constant out of range keeps its consumer in float32, which it

@@ -1,4 +1,4 @@
-"""Small numbers that the low type loses, and what their loss would change.
+"""Operators that the loss of a small number in 16 bits would change stay float32.
 
 x / (|x| + 1e-12) is NaN for x = 0 in float16. Float32 are: what zero would upset, back to the guard
 (guards.py); a reciprocal of a guarded value that is out of range at the guard, and what reads it;

@@ -1,4 +1,4 @@
-"""Epsilons that are zero in the file: whoever rounded the model to a low type lost them.
+"""Guards of a division that are zero in the file, lost when it was rounded to 16 bits.
 
 With 1e-12 rounded to zero, rows that hardly vary give 0 / 0. In float32 var is hardly ever zero.
 
