@@ -16,7 +16,14 @@ ANGLE, JUMP, COORDINATES, PLACE = "angle", "jump", "coordinates", "place"
 
 
 class Demand(NamedTuple):
-    """An input whose absolute error matters, what it is, and the node and vertex that read it."""
+    """An input whose absolute error matters.
+
+    Attributes:
+        vertex: The vertex that reads it.
+        value: The value.
+        noun: What it is.
+        name: The name of the node that demands.
+    """
 
     vertex: int
     value: int
@@ -25,7 +32,12 @@ class Demand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Why a vertex is demanded: by whom, and the next vertex on the way, if any."""
+    """Why a vertex is demanded.
+
+    Attributes:
+        demand: Who demands.
+        because: The next vertex on the way to it, or None for the one who demands.
+    """
 
     demand: Demand
     because: int | None

@@ -1,8 +1,9 @@
 """States that go out of one call of a model and into the next stay float32, input to output.
 
 A running mean, a filter, a counter: an output that arithmetic alone makes of an input of the same
-shape. Each call rounds it again, and small increments are lost. Where layers or functions lead from
-the one to the other as well, only names (h_in, h_out) tell that they are one state.
+shape, or a matrix whose diagonal is near 1. Each call rounds it again, and small increments are
+lost. Where layers or functions lead from the one to the other as well, only names (h_in, h_out)
+tell that they are one state.
 
 Evidence: a running mean and a counter over 3,000 calls in float16: errors 13 % and 32 % without the
 pass, 0.04 % and 0 with it.
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from re import findall
 from typing import NamedTuple
+
+import numpy as np
 
 from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.traits import Trait, having
@@ -31,7 +34,13 @@ _WORDS = frozenset(
 
 
 class Carried(NamedTuple):
-    """A state: its input and output, and the arithmetic between them."""
+    """A state.
+
+    Attributes:
+        input: The input of the model that holds it.
+        output: The output that holds the next one.
+        nodes: The arithmetic that leads from the one to the other.
+    """
 
     input: int
     output: int
@@ -98,11 +107,20 @@ def _holds(m: Match, node: int, value: int) -> bool:
 
 def _alone(m: Match, output: int, value: int, ahead: list[int]) -> bool:
     """Tell whether no other way leads from an input to an output, and no layer is on this one."""
-    if any(m.op(n) in PRODUCTS for n in ahead):
+    if any(m.op(n) in PRODUCTS and not _remembers(m, n) for n in ahead):
         return False
     inside = {value, *(w for n in ahead for w in m.flat.outputs_of(n))}
     region = m.behind(output, enters=lambda _: True)
     return not any(inside.intersection(m.read(n)) for n in region.nodes if n not in ahead)
+
+
+def _remembers(m: Match, node: int) -> bool:
+    """Tell whether a layer hands on what it reads about as it was: x' = A x, A = I + dt F."""
+    held = [array for v in m.factors(node) if (array := m.array(v)) is not None]
+    if len(held) != 1 or len(matrix := held[0]) ** 2 != matrix.size:
+        return False
+    diagonal = np.abs(matrix.reshape(len(matrix), -1).diagonal())
+    return bool(0.5 < diagonal.mean() <= 1)  # that of a layer of data is around 0
 
 
 def _named_alike(m: Match, value: int, output: int) -> bool:

@@ -10,6 +10,8 @@ is off by 3.7, 5.8 and 48 % of its norm without the pass, by 0.3 % or less with 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT
@@ -29,6 +31,11 @@ _PLACES = {name: row.coordinates for name, row in TABLE.items() if row.coordinat
 }
 # operators: those that multiply coordinates by sizes themselves.
 _SCALING = ("AffineGrid", "Resize", "com.microsoft::CropAndResize")
+# operators: those that look up, or put, something at indices; by which input.
+_INDEXED: Mapping[str, tuple[int, ...]] = dict.fromkeys(
+    ("Gather", "GatherElements", "GatherND", "ScatterND"), (1,)
+)
+
 # operators: the arithmetic of coordinates.
 _ARITHMETIC = (
     SIGNED
@@ -41,19 +48,31 @@ _ARITHMETIC = (
 @keep("keep-coordinates", Reason.DEMAND, Stage.GIVEN, 35)
 def keep_coordinates(m: Match, _: Ask) -> Kept:
     """Mark what computes coordinates, through both operands of products, up to a layer."""
-    for node in (n for n in m.nodes(*_PLACES) if not m.is_part(n)):
-        ports = _PLACES[m.op(node)]
+    for node in (n for n in m.nodes(*_PLACES, *_INDEXED) if not m.is_part(n)):
+        ports = _PLACES.get(m.op(node), ()) or _INDEXED[m.op(node)]
         for value in (v for k, v in enumerate(m.read(node)) if k in ports and v != ABSENT):
-            behind = _behind(m, value, m.is_a(node, *_SCALING))
+            starts = _floats(m, value) if m.op(node) in _INDEXED else [value]
+            scaled = m.is_a(node, *_SCALING)
+            behind = _behind(m, starts, scaled)
             if any(m.factors(n) or m.has(n, Trait.SUBGRAPHS) for n in behind):
                 vertices = [v for own in behind.values() for v in own]
                 yield Keep(f"coordinates of {m.name(node)}", (), vertices)
 
 
-def _behind(m: Match, start: int, scaled: bool) -> dict[int, list[int]]:
+def _floats(m: Match, indices: int) -> list[int]:
+    """Return the float32 values of which indices are made by a Cast."""
+    todo, floats = Worklist(indices, most=FARTHEST), list[int]()
+    for value in todo:
+        read = [] if m.is_fixed(value) else m.read(m.maker(value))
+        floats += [v for v in read if v != ABSENT and m.graph.is_float32(v)]
+        todo.add(v for v in read if v != ABSENT and not m.graph.is_float32(v))
+    return floats
+
+
+def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
     """Return the nodes that compute coordinates, with their vertices, by whatever graphs inside."""
     found: dict[int, list[int]] = {}
-    todo = Worklist((start, scaled), most=FARTHEST)
+    todo = Worklist(*((value, scaled) for value in starts), most=FARTHEST)
     for value, multiplied in todo:
         node = ABSENT if m.is_fixed(value) else m.maker(value)
         if m.op(node) in PRODUCTS:

@@ -167,6 +167,10 @@ _BOTH = _Part.MEAN_OF_PRODUCTS | _Part.PRODUCT_OF_MEANS
 def keep_moments(m: Match, ask: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""
     parts = _Parts(m, ask.context.variables)
+    for node in m.nodes("Det"):
+        ways = [way for way in _quotients(m, parts, node, False) if m.is_a(way[0], "Log")]
+        nodes = [node, *m.formula(m.read(node)[0]).nodes, *(n for way in ways for n in way)]
+        yield Keep(f"a difference of products, {m.name(node)}", nodes)
     sums = [n for n in m.nodes(*ADDED) if not m.is_part(n)]
     found = {n: sides for n in sums if len(sides := _sides(m, parts, n)) > 1}
     stops = {v for sides in found.values() for v in parts.common(sides)}

@@ -51,6 +51,9 @@ LAYER = "h = MatMul(x, w) y = MatMul(h, w)"
             f"{signature('s_in', 's_out')} {{ {LAYER} a = MatMul(s_in, w) s_out = Add(a, h) }}",
             {"a", "s_out"},
         ),
+        # a state-space model
+        (f"{signature()} {{ {LAYER} a = MatMul(m, near) n = Add(a, h) }}", {"a", "n"}),
+        (f"{signature()} {{ {LAYER} n = Gemm<transB = 1>(m, near, h) }}", {"n"}),
         (
             f"{signature()} {{ {LAYER} c = Cast<to = 9>(x) d = ReduceSum(x) q = Cast<to = 9>(d) "
             "n = If(q) <then_branch = t () => (float[1,8] o) { a = Mul(m, k) o = Add(a, h) }, "

@@ -93,6 +93,16 @@ KEPT = {
         '"tf_crop_and_resize">(x, r, , sizes)',
         "hr",
     ),
+    "a wide row": (
+        "h = MatMul(f, w6) s = Sigmoid(h) m = Mul(s, wide) e = Floor(m) i = Cast<to = 7>(e) "
+        "y = GatherElements<axis = 1>(f, i)",
+        "hsme",
+    ),
+    "indices": (
+        f"{HEAD} t = Reshape(b, p32) c = MatMul(places, t) m = Mul(c, half) e = Floor(m) "
+        "i = Cast<to = 7>(e) y = GatherND(x, i)",
+        "hbtcme",
+    ),
 }
 
 

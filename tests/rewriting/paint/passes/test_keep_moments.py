@@ -178,6 +178,26 @@ def test_the_shares_of_a_mean_are_float32() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["y = Div(t, d)", "y = Mul(t, d)", "i = Reciprocal(d) y = Add(t, i)"]
+)
+@pytest.mark.parametrize("opset", [11, 17])
+def test_the_matrix_of_a_determinant_is_float32(text: str, opset: int) -> None:
+    head = f'<ir_version: 7, opset_import: ["" : {opset}]> g (float[B,4,4] x, float[B] t) => '
+    body = "r = Relu(x) a = Transpose<perm=[0,2,1]>(r) s = MatMul(r, a) d = Det(s)"
+    assert kept(f"{head} (float[B] y) {{ {body} {text} }}") == {"a", "s", "d"}
+
+
+@pytest.mark.parametrize(
+    "tail", ["y = Log(d)", "b = Abs(d) y = Log(b)", "b = Mul(d, num) y = Log(b)"]
+)
+def test_the_logarithm_of_a_determinant_is_float32_with_its_matrix(tail: str) -> None:
+    head = '<ir_version: 7, opset_import: ["" : 17]> g (float[B,4,4] x) => (float[B] y)'
+    body = "r = Relu(x) a = Transpose<perm=[0,2,1]>(r) s = MatMul(r, a) d = Det(s)"
+    made = kept(f"{head} {{ {body} {tail} }}")
+    assert made == {"a", "s", "d", "y"} | ({"b"} if "b =" in tail else set())
+
+
+@pytest.mark.parametrize(
     "text",
     [
         # a complex product, plain, of matrices, and divided by magnitudes

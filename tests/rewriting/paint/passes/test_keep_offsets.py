@@ -70,6 +70,18 @@ def test_it_is_met_in_front_of_a_mean_or_an_end(text: str, expected: set[str]) -
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{ROWS} {{ h = Gemm(x, w, year) r = Relu(h) y = MatMul(r, w) }}", {"h"}),
+        (f"{ROWS} {{ h = MatMul(x, w) a = Sub(h, year) r = Relu(a) y = Gemm(r, w) }}", {"h", "a"}),
+        (f"{ROWS} {{ i = Identity(x) h = Gemm<transB=1>(i, w, year) y = Elu(h) }}", {"i", "h"}),
+    ],
+)
+def test_a_scale_that_is_folded_into_the_first_layer_is_met(text: str, expected: set[str]) -> None:
+    assert kept(text) == expected
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "last, y = Loop(n, , x) <body = b (int64 i, bool c, float[B,8] s) => (bool d, float[B,8] t"

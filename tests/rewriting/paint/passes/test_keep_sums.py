@@ -10,6 +10,7 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import parse, reasons, rewritten
 
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.rewriting.paint.passes.keep_sums import keep_sums
 
 
@@ -156,3 +157,55 @@ def test_what_is_as_large_as_the_sum_is_kept(name: str) -> None:
     body, nodes = BEHIND[name]
     model = held(f"s = ReduceSum<keepdims = 0>(x, axis) {body}", "float[2,N,2] x")
     assert kept(model) == {*nodes}
+
+
+EXPONENTIALS = {
+    "a product with ones": ("e = Exp(x) s = MatMul(e, w) y = Log(s)", "sy"),
+    "a power": ("e = Pow(two, x) s = MatMul(e, w) y = Log(s)", "sy"),
+    "moved": ("e = Exp(x) t = Transpose(e) s = MatMul(w, t) y = Log(s)", "tsy"),
+    "a quotient": ("e = Exp(x) s = MatMul(e, z) d = MatMul(e, w) y = Div(s, d)", "sdy"),
+    "Gemm": ("e = Exp(x) s = Gemm(e, w) y = Reciprocal(s)", "sy"),
+    "Einsum": ('e = Exp(x) s = Einsum<equation = "ij,jk->ik">(e, w) y = Log(s)', "sy"),
+}
+
+
+def kept_of(body: str, **options: Any) -> set[str]:
+    """Return what nodes make that reads an unbounded float32 value, Exp and Pow being float32."""
+    graph = "g (float[4,4] x, float[4,4] z) => (float[4,4] y)"
+    constants = {"w": np.ones((4, 4)), "two": 2.0, "five": 5.0}
+    context = context_of(model_of(f"{graph} {{ {body} }}", **constants), **options)
+    words = {word for word in body.split() if len(word) == 1 and word.isalpha()}
+    return {*marks_of(keep_sums, context, painting_of(context, words - {"e"}))}
+
+
+def test_a_branch_hands_an_exponential_on() -> None:
+    text = (
+        "g (float[4,4] x, bool c) => (float[4,4] y) { e = Exp(x) u = If(c) <then_branch = t () => "
+        "(float[4,4] s) { s = MatMul(e, w) }, else_branch = f () => (float[4,4] v) "
+        "{ v = MatMul(w, e) }> y = Log(u) }"
+    )
+    context = context_of(model_of(text, w=np.ones((4, 4))))
+    painting = painting_of(context, {*"suvy"})
+    assert {*marks_of(keep_sums, context, painting)} == {*"suvy"}
+
+
+@pytest.mark.parametrize("name", EXPONENTIALS)
+def test_exponentials_of_any_number_are_float32_up_to_a_quotient(name: str) -> None:
+    body, expected = EXPONENTIALS[name]
+    assert kept_of(body) == {*expected}
+    assert not kept_of(body, low=BFLOAT16)
+    if "Exp" in body:
+        assert not kept_of(body, ranges={"x": (-5.0, 1.0), "z": (-1.0, 1.0)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Exp(x) s = MatMul(e, w) y = Relu(s)",
+        "m = ReduceMax(x) d = Sub(x, m) e = Exp(d) s = MatMul(e, w) y = Log(s)",
+        "r = Relu(x) n = Neg(r) e = Exp(n) s = MatMul(e, w) y = Log(s)",
+        "e = Exp(x) s = Mul(e, z) y = Log(s)",
+    ],
+)
+def test_other_exponentials_are_cast(body: str) -> None:
+    assert not kept_of(body)

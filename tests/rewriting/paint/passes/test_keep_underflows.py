@@ -203,6 +203,13 @@ def test_one_scale_that_is_too_small_keeps_a_product_of_blocks_float32(
     assert kept == [numpy_helper.from_array(codes, "w")]
 
 
+@pytest.mark.parametrize("number", ["1e-6", "1e-4"])
+def test_a_reciprocal_of_a_constant_that_leaves_the_range_is_kept(number: str) -> None:
+    body = "[inverse] i = Reciprocal(small) [moved] t = Identity(i) [read] k = Mul(h, t)"
+    found = marks(model(body, f"float small = {{{number}}}"))
+    assert ({"inverse", "moved", "read"} <= found.keys()) is (number == "1e-6")
+
+
 GRAPH = "g (float[4,4] x, float[4,4] z, float e) => (float[N] y)"
 TINY = 1e-12
 ZERO_IS_NEAR = "1e-12 rounds to zero in float16, and"
@@ -309,6 +316,14 @@ def test_each_element_that_divides_counts(numbers: list[float], fact: str) -> No
     expected = {"y": fact} if fact else {}
     assert told("y = Div(x, c)", c=np.array(numbers)) == expected
     assert not fact or told("y = Reciprocal(c)", c=np.array(numbers)) == expected
+
+
+# Reciprocals that stay float32.
+
+
+def test_what_is_float32_already_is_not_marked_again() -> None:
+    body = "i = Reciprocal(c) t = Identity(i) y = Mul(t, x)"
+    assert set(found_in(body, high=["i", "t"], c=np.array([1e-6]))) == {"i", "y"}
 
 
 # Guards.
