@@ -36,12 +36,7 @@ _ROOM = DOUBT * DOUBT
 
 
 class Beyond(NamedTuple):
-    """How a value leaves the range of the low type.
-
-    Attributes:
-        reason: CERTAIN_OVERFLOW or LIKELY_OVERFLOW.
-        detail: A sentence for the user.
-    """
+    """How a value leaves the range of the low type, in a sentence for the user."""
 
     reason: PassReason
     detail: str

@@ -20,9 +20,20 @@ NUMBERS = {
     "thousand": 1000.0,
     "table": np.linspace(-1, 1, 3200).reshape(100, 32),
     "ids": np.arange(2000.0, 2008.0)[None],
+    "year": 2024.0,
+    "three": 3.0,
     "last": np.array([1]),
     "keep": 0.999,
+    "none_": np.array([0]),
+    "one_": np.array([1]),
+    "means": np.array([123.675, 116.28, 103.53])[:, None, None],
+    "deviations": np.array([58.395, 57.12, 57.375])[:, None, None],
+    "byte": 255.0,
     "ones": np.ones(16),
+    "none": np.zeros(16),
+    "pressure": np.full(16, 1013.0),
+    "square": np.full(16, 25.0),
+    "k": np.linspace(-1, 1, 216).reshape(8, 3, 3, 3),
 }
 TWO = "g (float[B,1] t, float[B,16] x) => (float[B,32] y)"
 LAYER = "h = MatMul(x, w)"
@@ -61,6 +72,26 @@ def ends_of(text: str, opset: int = 17, **options: Any) -> tuple[set[str], dict[
             "y = Add(z, h) }",
             "step",
         ),
+        (
+            f"{TWO} {{ a = Sub(t, year) b = Div(a, three) c = MatMul(b, row) {LAYER} "
+            "y = Add(c, h) }",
+            "takes from it",
+        ),
+        (
+            f"{TWO} {{ m = ReduceMean<axes=[0]>(t) a = Sub(t, m) c = MatMul(a, row) {LAYER} "
+            "y = Add(c, h) }",
+            "takes from it",
+        ),
+        (
+            f"{TWO} {{ l = Slice(t, none_, one_, none_) a = Sub(t, l) c = MatMul(a, row) {LAYER} "
+            "y = Add(c, h) }",
+            "takes from it",
+        ),
+        (
+            f"{TWO} {{ l = Slice(t, none_, one_, none_) a = Div(t, l) b = Log(a) "
+            f"c = MatMul(b, row) {LAYER} y = Add(c, h) }}",
+            "takes from it",
+        ),
     ],
 )
 @pytest.mark.parametrize("opset", [13, 17])
@@ -70,9 +101,22 @@ def test_an_input_of_which_the_digits_count_stays_float32(text: str, why: str, o
     assert why in said["t"]
 
 
+def test_a_column_that_is_normalised_by_statistics_stays_float32() -> None:
+    text = (
+        "g (float[B,16] x) => (float[B,32] y) { "
+        "n = BatchNormalization(x, ones, none, pressure, square) y = MatMul(n, w) }"
+    )
+    assert ends_of(text)[0] == {"x"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "g (float[N,3,H,W] x) => (float[N,8,I,J] y) { a = Div(x, byte) y = Conv(a, k) }",
+        "g (float[N,3,H,W] x) => (float[N,8,I,J] y) { a = Sub(x, means) b = Div(a, deviations) "
+        "y = Conv(b, k) }",
+        "g (float[B,16] x) => (float[B,32] y) { l = Slice(x, none_, one_, none_) a = Div(x, l) "
+        "y = MatMul(a, w) }",
         "g (float[B,16] x) => (float[B,32] y) { h = MatMul(x, w) s = Sin(h) y = Mul(s, h) }",
         "g (float[B,16] x) => (float[B,32] y) { n = LayerNormalization(x, ones) y = MatMul(n, w) }",
     ],

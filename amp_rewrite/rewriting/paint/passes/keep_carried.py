@@ -79,7 +79,7 @@ def carried_states(m: Match, *, named: bool = False) -> Iterator[Carried]:
                 has_others and _alone(m, output, value, ahead)
             )
             counts = any(m.op(n) in _COUNTS or len(m.data(n)) > 2 for n in ahead)
-            if is_state and counts:
+            if is_state and counts and not _scores(m, ahead):
                 yield Carried(value, output, ahead)
 
 
@@ -98,6 +98,18 @@ def _ahead(m: Match, value: int, among: Iterable[int]) -> list[int]:
         found += new
         todo.add(w for n in new for w in m.flat.outputs_of(n))
     return found
+
+
+def _scores(m: Match, nodes: list[int]) -> bool:
+    """Tell whether nodes make scores: what a mask is added to, in front of a Softmax."""
+    todo = Worklist(*(v for n in nodes for v in m.flat.outputs_of(n)))
+    for value in todo:
+        for reader in m.readers(value):
+            if m.is_a(reader, "Softmax"):
+                return True
+            if m.op(reader) in SIGNED:
+                todo.add(m.flat.outputs_of(reader))
+    return False
 
 
 def _holds(m: Match, node: int, value: int) -> bool:

@@ -5,9 +5,12 @@
 - A root, a logarithm or a reciprocal of a difference: sqrt(max(0, c - k K k^T)), or a variance as
   mean(x^2) - mean(x)^2. Both sides are float32, back to the last layer or function, or to what both
   are made of.
+- One less the cosine of two vectors, back to the vectors. Float16 is 0.0005 apart near one, and one
+  less the cosine of vectors that differ by 1 % is 0.00005.
 
 Evidence: of the neighbours of a car at 35 m a fifth are right in float16 without the pass; the
-deviation of a Gaussian process is 0 without it, 0.108 with it and in float32.
+deviation of a Gaussian process is 0 without it, 0.108 with it and in float32; one less the cosine
+of pairs 1 % apart: error 100 % without it, 0 with it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
-from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, PRODUCTS, SIGNED, Worklist
 
 # operators: what may turn a small error of a difference into a large one.
 _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
@@ -36,6 +39,12 @@ _SQUARED = (*_SQUARE, "ReduceMean", "ReduceSum")
 _STEPS = 12
 """Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
 
+# operators: those that a norm is made by.
+_NORMS = frozenset({"LpNormalization", "ReduceL2", "Sqrt", "Pow"})
+# operators: what may stand around the products of a cosine.
+_SCALING = SIGNED | {"Clip", "Max", "Min", "Mul", "Div", "Pow", "Reciprocal"}
+_COSINE = _SCALING | _NORMS | having(Trait.SUMS_UP) | ADDED
+
 _Squares = tuple[int, list[int]]
 """The base of a square, or of a sum of squares, and the nodes that make it of that."""
 
@@ -45,6 +54,7 @@ def keep_differences(m: Match, _: Ask) -> Kept:
     """Mark differences of large numbers, and what computes them."""
     yield from _expansions(m)
     yield from _roots(m)
+    yield from _cosines(m)
 
 
 # What a root, a logarithm or a reciprocal reads.
@@ -166,3 +176,38 @@ def _products_beside(
         for node, way in m.ways(other, _ADDENDS):
             if node != origin and any(m.base(v) == base for v in m.factors(node)):
                 yield node, way
+
+
+# What is one less a cosine.
+
+
+def _cosines(m: Match) -> Iterator[Keep]:
+    """Yield what takes a cosine from one, with what computes the cosine."""
+    for node in m.nodes(*ADDED):
+        ones = [v for v in m.read(node) if (n := m.numbers(v)) is not None and (abs(n) == 1).all()]
+        others = [v for v in m.data(node) if v not in ones]
+        if len(ones) != 1 or len(others) != 1 or not any(_products(m, others[0])):
+            continue
+        region = m.behind(*others, enters=lambda n: _is_of_cosine(m, n) or None, most=FARTHEST)
+        if any(m.op(n) in _NORMS for n in region.nodes):
+            yield Keep(f"a cosine is taken from one in {m.name(node)}", [node, *region.nodes])
+
+
+def _products(m: Match, value: int) -> Iterator[bool]:
+    """Yield True for each sum of products that a value is, moved, scaled or divided."""
+    todo = Worklist(value, most=FARTHEST)
+    for v in todo:
+        node = m.maker(v)
+        if node != ABSENT and (m.has(node, Trait.SUMS_UP) or m.op(node) in PRODUCTS):
+            yield _is_of_cosine(m, node)
+        elif m.op(node) in _SCALING:
+            todo.add(m.data(node)[:1] if m.is_a(node, "Div", "Pow") else m.data(node))
+
+
+def _is_of_cosine(m: Match, node: int) -> bool:
+    """Tell whether a node may be part of a cosine: a layer is not, unless what it reads is."""
+    if m.op(node) not in PRODUCTS:
+        return m.op(node) in _COSINE
+    data = [v for v in m.factors(node) if not m.is_constant(v)]
+    normalised = (m.is_a(m.maker(m.base(v)), "Div", "LpNormalization", "Mul") for v in data)
+    return len(data) == 2 or any(normalised)

@@ -55,8 +55,16 @@ def keep_offsets(m: Match, ask: Ask) -> Kept:
             way = [*way_to[value], *own]
             detail = _far(m, node)
             if detail:
-                yield Keep(detail, (), way)
+                mixed = [n for v in way for n in _shares(m, m.graph.nodes[v])]
+                yield Keep(detail, mixed, way)
             way_to |= dict.fromkeys(todo.add(_before(m, value)), way)
+
+
+def _shares(m: Match, node: int) -> list[int]:
+    """Return what gives shares that a node multiplies: rounded ones do not add up to one."""
+    multiplies = m.is_a(node, "Mul") or m.op(node) in PRODUCTS
+    makers = [m.maker(m.source(v)) for v in m.data(node)] if multiplies else []
+    return [n for n in makers if m.is_a(n, "Softmax")]
 
 
 def _far(m: Match, node: int, share: float = 0.0) -> str:
@@ -76,6 +84,9 @@ def _before(m: Match, value: int) -> list[int]:
 
 def _added(m: Match, node: int) -> Iterator[tuple[Array, Array]]:
     """Yield the numbers that a node adds to a layer's results, and the deviation of these."""
+    if _shares(m, node):  # of numbers that a table has
+        held = [n for v in m.data(node) if (n := m.array(v)) is not None and n.size > 1]
+        yield from ((np.ravel(n.mean()), np.ravel(n.std() or np.inf)) for n in held)
     if m.op(node) in PRODUCTS:
         bias = [n for v in m.read(node)[2:3] if v != ABSENT and (n := m.array(v)) is not None]
         yield from ((b, s) for b in bias if (s := _layer(m, node, len(np.ravel(b)))) is not None)

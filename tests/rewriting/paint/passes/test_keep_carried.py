@@ -80,6 +80,8 @@ def test_a_state_is_float32_from_input_to_output(text: str, expected: set[str]) 
         "h = MatMul(m, w) z = Sigmoid(h) a = Mul(z, m) b = Tanh(x) n = Add(a, b) y = Identity(x)",
         # a gate of data alone
         "h = MatMul(x, w) z = Sigmoid(h) a = Mul(z, m) n = Add(a, h) y = Identity(x)",
+        # a mask that is added to scores, which are an output
+        "h = MatMul(x, w) n = Add(h, m) i = Identity(n) y = Softmax(i)",
         # a layer of an input, and one more
         "a = MatMul(m, w) b = MatMul(x, w) n = Add(a, b) y = Identity(x)",
         # one layer

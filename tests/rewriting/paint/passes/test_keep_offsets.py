@@ -72,6 +72,19 @@ def test_it_is_met_in_front_of_a_mean_or_an_end(text: str, expected: set[str]) -
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("c = Unsqueeze(years, rows) y = MatMul(p, c)", {"p", "y"}),
+        ("a = Mul(p, years) y = ReduceSum(a, rows)", {"p", "a", "y"}),
+        ("g = Gemm(r, w, year) a = Mul(p, g) y = ReduceSum(a, rows)", {"p", "g", "a", "y"}),
+        ("a = Mul(p, ages) y = ReduceSum(a, rows)", set()),
+    ],
+)
+def test_shares_of_far_numbers_are_float32(text: str, expected: set[str]) -> None:
+    assert kept(f"{ROWS} {{ r = Relu(x) h = MatMul(r, w) p = Softmax(h) {text} }}") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         (f"{ROWS} {{ h = Gemm(x, w, year) r = Relu(h) y = MatMul(r, w) }}", {"h"}),
         (f"{ROWS} {{ h = MatMul(x, w) a = Sub(h, year) r = Relu(a) y = Gemm(r, w) }}", {"h", "a"}),
         (f"{ROWS} {{ i = Identity(x) h = Gemm<transB=1>(i, w, year) y = Elu(h) }}", {"i", "h"}),
