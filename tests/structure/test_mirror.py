@@ -86,6 +86,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_steep_gradients": "rows of zeros: the pass, the gradients and a session",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
+    "rewriting/paint/test_unrolled": "keep-states, where exporters unrolled a loop",
     "values/counts/test_fact": "what is known of counts, apart from what operators make of them",
     "values/magnitudes/test_outlier_rules": "outliers, operator by operator",
     "values/intervals/test_extremes": "every rule of the room, on extreme constants",

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, PRODUCTS, SIGNED, Worklist
@@ -110,10 +110,13 @@ def _expansions(m: Match) -> Iterator[Keep]:
     if not m.nodes(*PRODUCTS):
         return
     squares = bool(m.nodes("Mul", "Pow"))  # whether anything may be squared in front of a sum
+    of_one_sign = _of_one_sign(m)
     for node in m.nodes(*PRODUCTS, *(_SQUARED if squares else _SQUARE)):
         summed = _squared(m, node, squares)
         if summed is not None:
             yield from _met_by(m, node, *summed)
+        if of_one_sign and m.op(node) in PRODUCTS:
+            yield from _meeting_constants(m, node, of_one_sign)
 
 
 def _squared(m: Match, node: int, squares: bool) -> _Squares | None:
@@ -127,7 +130,7 @@ def _squared(m: Match, node: int, squares: bool) -> _Squares | None:
     elif m.is_a(node, *_SQUARE):
         return (m.base(read[0]), [node, *m.between(read[0])]) if read else None
     elif read:  # whole numbers are none
-        square = _square(m, read[0])
+        square = _square(m, read[0]) or _diagonal(m, read[0])
     return None if square is None else (square[0], [node, *square[1]])
 
 
@@ -142,6 +145,21 @@ def _square(m: Match, value: int) -> _Squares | None:
     return base, [*m.between(value), node, *m.between(*same)]
 
 
+def _diagonal(m: Match, value: int) -> _Squares | None:
+    """Return what a product with itself was made of, and the nodes, where a value masks it.
+
+    Squared lengths as the sum of the Gram matrix times the unit matrix.
+    """
+    nodes, product = m.between(value), m.maker(m.base(value))
+    factors = m.factors(product)
+    if len(factors) < 2 or m.base(factors[0]) != m.base(factors[1]):
+        return None
+    held = [m.stored(scaled[1]) for n in nodes if (scaled := m.factor(n)) is not None]
+    if not any(tensor is not None and tensor.size > 1 for tensor in held):
+        return None
+    return m.base(factors[0]), [*nodes, product, *m.between(*factors)]
+
+
 def _met_by(m: Match, node: int, base: int, squares: list[int]) -> Iterator[Keep]:
     """Yield the products that a sum of squares meets, with the way to them."""
     todo, way_to = Worklist(m.made(node)), {m.made(node): list[int]()}
@@ -151,8 +169,7 @@ def _met_by(m: Match, node: int, base: int, squares: list[int]) -> Iterator[Keep
             for product, between in _products_beside(m, reader, value, node, base):
                 moved = m.between(*m.factors(product))
                 nodes = [*squares, *way, reader, *between, product, *moved]
-                name = m.flat.value_names[base]
-                yield Keep(f"{m.name(product)} meets the sum of the squares of {name}", nodes)
+                yield Keep(_met(m, product, base), nodes)
             if len(way) < _STEPS and _goes_on(m, reader):
                 way_to |= {v: [*way, reader] for v in todo.add([m.made(reader)])}
 
@@ -169,13 +186,100 @@ def _products_beside(
     m: Match, reader: int, value: int, origin: int, base: int
 ) -> Iterator[_Squares]:
     """Yield the products of `base` that a reader of its squares adds to them, and the way."""
-    is_addend = m.op(reader) in PRODUCTS and value in m.read(reader)[2:]  # of a Gemm
-    if is_addend and any(m.base(v) == base for v in m.factors(reader)):
-        yield reader, []
+    if m.op(reader) in PRODUCTS:
+        # The addend of a Gemm, or squares that stand beside what they are of in one operand.
+        meets = _is_of if value in m.read(reader)[2:] else _holds
+        if any(meets(m, v, base) for v in m.factors(reader)):
+            yield reader, []
     for other in m.data(reader) if m.op(reader) in ADDED else ():
         for node, way in m.ways(other, _ADDENDS):
-            if node != origin and any(m.base(v) == base for v in m.factors(node)):
+            if node != origin and any(_is_of(m, v, base) for v in m.factors(node)):
                 yield node, way
+
+
+def _is_of(m: Match, value: int, base: int) -> bool:
+    """Tell whether a value is a base, moved or scaled, or a constant that holds its numbers."""
+    own = m.base(value)
+    if own == base or not (m.is_constant(own) and m.is_constant(base)):
+        return own == base
+    first, second = m.array(own), m.array(base)
+    if first is None or second is None or first.ndim != 2 or first.size != second.size:
+        return False
+    if first.shape != second.shape:
+        first = first.T
+    return first.shape == second.shape and _is_multiple(first, second)
+
+
+def _holds(m: Match, value: int, base: int) -> bool:
+    """Tell whether a Concat, perhaps moved, has `base` beside its squares."""
+    node = m.maker(m.base(value))
+    return m.is_a(node, "Concat") and any(m.base(v) == base for v in m.data(node))
+
+
+def _of_one_sign(m: Match) -> set[int]:
+    """Return the constants that are added somewhere and may be squares: a bias has either sign."""
+    added = (v for node in m.nodes(*ADDED) for v in m.data(node))
+    third = (v for node in m.nodes(*PRODUCTS) for v in m.read(node)[2:3])
+    found = set[int]()
+    for value in dict.fromkeys((*added, *third)):
+        sums = m.array(value) if m.is_constant(value) else None
+        if sums is not None and sums.size > 1 and (sums.min() > 0 or sums.max() < 0):
+            found.add(value)
+    return found
+
+
+def _meeting_constants(m: Match, product: int, of_one_sign: set[int]) -> Iterator[Keep]:
+    """Yield a product to which the squares of its weights are added."""
+    weights = [v for v in m.factors(product) if m.is_constant(v)]
+    for addend, way in _constant_addends(m, product) if len(weights) == 1 else ():
+        if addend in of_one_sign and _sums_squares(m, weights[0], addend):
+            nodes = [product, *way, *m.between(*m.factors(product))]
+            yield Keep(_met(m, product, weights[0]), nodes)
+            return
+
+
+def _constant_addends(m: Match, product: int) -> Iterator[_Squares]:
+    """Yield the constants that are added to a product, with the nodes up to their sum."""
+    for value in m.read(product)[2:3]:
+        if m.is_constant(value):
+            yield value, []
+    value, way = m.made(product), list[int]()
+    while len(way) < _STEPS and len(readers := m.readers(value)) == 1:
+        (reader,) = readers
+        way = [*way, reader]
+        if m.op(reader) in ADDED:
+            addends = (v for v in m.data(reader) if v != value and m.is_constant(v))
+            yield from ((addend, way) for addend in addends)
+        elif m.factor(reader) is None and m.op(reader) not in MOVED:
+            return
+        value = m.made(reader)
+
+
+def _sums_squares(m: Match, weight: int, addend: int) -> bool:
+    """Tell whether a constant is, but for one factor, the sums of squares of a weight."""
+    sums, matrix = m.array(addend), m.array(weight)
+    if sums is None or matrix is None or matrix.ndim < 2:
+        return False
+    squares = np.square(matrix)
+    flat_sums = sums.reshape(-1)
+    rows = (squares.sum(axis=-2), squares.sum(axis=-1), squares.reshape(len(matrix), -1).sum(1))
+    for row in (row.reshape(-1) for row in rows):
+        if row.size == flat_sums.size and row.all() and _is_multiple(flat_sums, row):
+            return True
+    return False
+
+
+def _met(m: Match, product: int, operand: int) -> str:
+    name = m.flat.value_names[operand]
+    return f"{m.name(product)} meets the sum of the squares of {name}"
+
+
+def _is_multiple(numbers: Array, others: Array) -> bool:
+    """Tell whether numbers are others of the same shape times one factor, but for rounding."""
+    largest = np.abs(others).argmax()
+    factor = numbers.flat[largest] / others.flat[largest] if others.flat[largest] else 0
+    scaled = factor * others
+    return bool(factor) and bool((np.abs(numbers - scaled) <= 1e-3 * np.abs(scaled)).all())
 
 
 # What is one less a cosine.

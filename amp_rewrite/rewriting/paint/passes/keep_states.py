@@ -5,17 +5,23 @@ near 1 move where A is rounded. A bounded function, a normalization or a gate (L
 way from a state to the next stops that: those stay low. The ways are cycles inside the body of a
 Loop or Scan; what lies on one is float32. A loop of known, few turns is left alone.
 
+Exporters unroll loops whose length is known: x1 = A x0 + B u0, x2 = A x1 + B u1, and so on. Between
+two products with A only linear arithmetic may lie.
+
 Evidence: an integrator of 3,000 steps in float16: error 16 % without the pass, 0 with it; a
-Butterworth filter has 2,958 elements that are not finite without it.
+Butterworth filter has 2,958 elements that are not finite without it. An oscillator unrolled over
+300 steps: error 4.7 % without, 0.05 % with it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from amp_rewrite.graph.build_type_graph import scan_split
-from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, having, is_one
@@ -44,6 +50,7 @@ Bend = tuple[int, bool]
 @keep("keep-states", Reason.CARRIED_STATE, Stage.GIVEN, 30)
 def keep_states(m: Match, _: Ask) -> Kept:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
+    yield from _unrolled(m)
     for node in m.nodes("Loop", "Scan"):
         if _turns(m.flat, node) <= _FEW or m.flat.metadata_of(node).get(PART_KEY) is not None:
             continue  # gradients through time are painted as the forward loop is
@@ -169,3 +176,83 @@ def _cycles(roots: list[Bend], after: Callable[[Bend], Iterator[Bend]]) -> Itera
         is_cycle = len(part) > 1 or any(ahead.has_edge(place, place) for place in part)
         if is_cycle and not part.isdisjoint(roots):
             yield part
+
+
+def _unrolled(m: Match) -> Iterator[Keep]:
+    """Yield what lies between the first and the last product with a weight."""
+    weights = _weights(m)
+    steps = list(_on_ways(m, range(m.flat.n_nodes), weights, set(weights)))
+    products: dict[int, set[int]] = {}
+    for node in steps:
+        if node in weights:
+            products.setdefault(weights[node], set()).add(node)
+    for weight, of_it in reversed(products.items()):  # the last one is told
+        between = steps[bisect_left(steps, min(of_it)) : bisect_right(steps, max(of_it))]
+        detail = f"a state that {m.flat.value_names[weight]} multiplies again"
+        yield Keep(detail, _on_ways(m, between, weights, of_it))
+
+
+def _weights(m: Match) -> dict[int, int]:
+    """Return, by node, the constant that it multiplies data with, of those used often."""
+    nodes = m.nodes(*PRODUCTS, "Mul")
+    if len(nodes) <= _FEW:
+        return {}
+    weight_of = {n: weight for n in nodes if (weight := _weight(m, n)) != ABSENT}
+    times = Counter(weight_of.values())
+    return {n: weight for n, weight in weight_of.items() if times[weight] > _FEW}
+
+
+def _weight(m: Match, node: int) -> int:
+    """Return the constant, of more than one element, that a node multiplies data with."""
+    for value in m.data(node)[:2]:
+        source = moved_from(m.flat, value)
+        held = None if source == ABSENT else stored_tensor(m.flat, source)
+        if held is not None:
+            return source if held.size > 1 else ABSENT
+    return ABSENT
+
+
+def _on_ways(
+    m: Match, nodes: Iterable[int], weights: dict[int, int], counted: set[int]
+) -> Iterator[int]:
+    """Yield the nodes on ways with more than a few counted ones, from the first to the last.
+
+    Args:
+        m: The model.
+        nodes: Those that are looked at, in execution order.
+        weights: What nodes multiply with; products with other constants end a way.
+        counted: The nodes that count as steps.
+    """
+    if len(counted) <= _FEW:
+        return
+    products, linear = {*m.nodes(*PRODUCTS)}, {*m.nodes(*(_LINEAR - PRODUCTS))}
+    before, way = dict[int, int](), list[int]()
+    for node in nodes:
+        if node not in linear and not (node in products and _passes(m, node, weights)):
+            continue
+        steps = _steps_before(m, node, before) + (node in counted)
+        if steps:
+            before[node] = steps
+            way.append(node)
+    if max(before.values(), default=0) <= _FEW:
+        return
+    behind: dict[int, int] = {}
+    for node in reversed(way):
+        read = (reader for v in m.flat.outputs_of(node) for reader in m.flat.readers(v))
+        behind[node] = max((behind.get(n, 0) for n in read), default=0) + (node in counted)
+    for node in way:
+        steps = before[node] + behind[node] - (node in counted)
+        if behind[node] and steps > _FEW:
+            yield node
+
+
+def _steps_before(m: Match, node: int, before: dict[int, int]) -> int:
+    """Return how many steps lie behind the data of a node."""
+    if not any(m.maker(v) in before for v in m.read(node) if v != ABSENT):
+        return 0
+    return max((before.get(m.maker(v), 0) for v in m.data(node)), default=0)
+
+
+def _passes(m: Match, product: int, weights: dict[int, int]) -> bool:
+    """Tell whether a product is with a weight that is used often, or of two computed values."""
+    return product in weights or not any(map(m.is_constant, m.factors(product)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,25 @@ def test_squares_are_told_from_what_is_none(name: str) -> None:
     assert found == ({*nodes, "p", "m2", "y"} if nodes else set())
 
 
+DIAGONALS = {
+    "the unit matrix": ("s = Mul(p, unit) q = ReduceSum(s, last)", "sq"),
+    "the unit matrix first": ("s = Mul(unit, p) q = ReduceSum(s, last)", "sq"),
+    "a mean": ("s = Mul(p, unit) q = ReduceMean(s, last)", "sq"),
+    "moved": ("m = Identity(p) s = Mul(m, unit) i = Neg(s) q = ReduceSum(i, last)", "misq"),
+    "one number": ("s = Mul(p, two) q = ReduceSum(s, last)", ""),
+    "one number in a matrix": ("s = Mul(p, single) q = ReduceSum(s, last)", ""),
+    "nothing": ("q = ReduceSum(p, last)", ""),
+    "not of a product": ("s = Mul(x, unit) q = ReduceSum(s, last)", ""),
+}
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_the_diagonal_of_a_product_is_what_a_matrix_masks(name: str) -> None:
+    diagonal, nodes = DIAGONALS[name]
+    found = kept(f"{CROSS} {diagonal} y = Sub(q, p)", unit=np.eye(4), single=np.full((1, 1), 2.0))
+    assert found == ({*nodes, "t", "p", "y"} if nodes else set())
+
+
 SUMMED = "s = Mul(x, x) q = ReduceSum(s, last)"
 
 
@@ -193,6 +213,87 @@ def test_a_product_meets_squares_where_both_are_added(name: str) -> None:
 )
 def test_the_addend_of_a_gemm_is_added_to_its_product(gemm: str, is_kept: bool) -> None:
     assert kept(f"{SUMMED} y = {gemm}") == ({*"sqy"} if is_kept else set())
+
+
+JOINED = {
+    "beside what they are of": ("c = Concat<axis = 1>(x, q)", True),
+    "in front of it": ("c = Concat<axis = 1>(q, x)", True),
+    "moved": ("a = Concat<axis = 1>(q, x) c = Identity(a)", True),
+    "beside what is scaled": ("m = Mul(x, two) c = Concat<axis = 1>(q, m)", True),
+    "beside something else": ("c = Concat<axis = 1>(q, z)", False),
+    "added to it": ("c = Add(q, x)", False),
+    "alone": ("c = Identity(q)", False),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_squares_may_stand_beside_what_they_are_of_in_one_operand(name: str) -> None:
+    joined, is_kept = JOINED[name]
+    for product in ("MatMul(c, other)", "MatMul(other, c)"):
+        found = kept(f"{SUMMED} {joined} y = {product}", other=np.ones((5, 5)))
+        assert ("y" in found) is is_kept
+
+
+ROWS = np.array([[1.0, 2, 3], [4, 5, 7]])
+STORED = {
+    "the same": (ROWS, True),
+    "turned": (ROWS.T, True),
+    "scaled": (-3 * ROWS, True),
+    "turned and scaled": (2 * ROWS.T, True),
+    "rounded": (ROWS * (1 + 5e-4 * np.eye(2, 3)), True),
+    "not the same": (ROWS * (1 + 5e-3 * np.eye(2, 3)), False),
+    "longer": (np.concatenate([ROWS, ROWS]), False),
+    "in another order": (ROWS[:, ::-1], False),
+    "with an axis more": (ROWS[None], False),
+    "of another shape": (ROWS.reshape(1, 6), False),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_constant_holds_the_numbers_whose_squares_another_one_is(name: str) -> None:
+    held, is_kept = STORED[name]
+    rows = (
+        "s = Mul(held, held) q = ReduceSum(s, last) t = Transpose(q)"
+        " [cross] p = MatMul(z, rows) y = Sub(q, p)"
+    )
+    assert ("p" in kept(rows, held=held, rows=ROWS)) is is_kept
+    assert ("p" in kept(rows, rows=ROWS, held=held)) is is_kept
+
+
+# Products to which a constant is added that holds the squares of their weights.
+
+WEIGHTS = np.array([[1.0, 2, 3], [4, 5, 7]])
+OF_COLUMNS, OF_ROWS = np.square(WEIGHTS).sum(0), np.square(WEIGHTS).sum(1)
+KERNELS = np.arange(1.0, 13).reshape(3, 2, 2, 1)
+ADDENDS = {
+    "columns": (WEIGHTS, OF_COLUMNS, True),
+    "rows": (WEIGHTS, OF_ROWS, True),
+    "a part of them": (WEIGHTS, OF_COLUMNS / 4, True),
+    "rounded": (WEIGHTS, OF_COLUMNS * [1, 1, 1.0005], True),
+    "kernels": (KERNELS, np.square(KERNELS).sum((1, 2, 3)), True),
+    "not quite": (WEIGHTS, OF_COLUMNS * [1, 1, 1.005], False),
+    "of either sign": (WEIGHTS, OF_COLUMNS * [1, -1, 1], False),
+    "a zero": (WEIGHTS * [0, 1, 1], OF_COLUMNS * [0, 1, 1], False),
+    "a zero that is no square": (WEIGHTS * [0, 1, 1], OF_COLUMNS, False),
+    "too many": (WEIGHTS, np.concatenate([OF_COLUMNS, OF_COLUMNS]), False),
+    "of a vector": (WEIGHTS[0], np.square(WEIGHTS[0]), False),
+}
+
+
+@pytest.mark.parametrize("name", ADDENDS)
+def test_the_squares_of_weights_are_known_among_constants(name: str) -> None:
+    weights, addend, is_kept = ADDENDS[name]
+    found = kept("p = MatMul(x, weights) y = Add(p, addend)", weights=weights, addend=addend)
+    assert found == ({"p", "y"} if is_kept else set())
+
+
+@pytest.mark.parametrize(("steps", "is_kept"), [(11, True), (12, False)])
+def test_a_product_is_followed_for_some_nodes(steps: int, is_kept: bool) -> None:
+    names = ["p", *(f"i{k}" for k in range(steps))]
+    way = " ".join(f"{b} = Identity({a})" for a, b in pairwise(names))
+    body = f"p = MatMul(x, weights) {way} y = Add({names[-1]}, addend)"
+    found = kept(body, weights=WEIGHTS, addend=OF_COLUMNS)
+    assert found == ({"y", *names} if is_kept else set())
 
 
 @pytest.mark.parametrize("tail", ["a = Add(p, r) y = Sub(q, a)", "y = Sum(q, p, r)"])
