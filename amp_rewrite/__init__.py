@@ -60,9 +60,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.rewriting.api import rewrite as rewrite
     from amp_rewrite.rewriting.plan.options import RewriteOptions as RewriteOptions
     from amp_rewrite.rewriting.report.rewrite_report import Report as Report
-    from amp_rewrite.rewriting.rules.keep_rules import KeepRule as KeepRule
-    from amp_rewrite.rewriting.rules.keep_rules import RuleNode as RuleNode
-    from amp_rewrite.rewriting.rules.keep_rules import RuleValue as RuleValue
     from amp_rewrite.rewriting.widen import WideResult as WideResult
     from amp_rewrite.rewriting.widen import widen as widen
     from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
@@ -136,7 +133,6 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "oplists": "OpLists load_lists",
         "policy": "Policy",
         "base.progress": "progress_bar",
-        "rewriting.rules.keep_rules": "KeepRule RuleNode RuleValue",
         "rewriting.report.rewrite_report": "Report",
         "rewriting.plan.options": "RewriteOptions",
         "rewriting.widen": "WideResult widen",

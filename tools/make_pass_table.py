@@ -13,14 +13,22 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.reasons import Reason
+from amp_rewrite.rewriting.reasons import REASONS, PassReason
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "painting.md"
+_WHEN = {
+    Stage.GIVEN: "before the first round",
+    Stage.KEEPING: "each round",
+    Stage.HARMED: "before the first round of a given painting",
+    Stage.JUDGING: "each round of a given painting",
+}
 _BEGIN, _END = "<!-- made by tools/make_pass_table.py: {} -->\n", "<!-- end -->"
 
 
@@ -28,12 +36,10 @@ def page(text: str) -> str:
     """Return docs/painting.md with its tables made anew."""
     steps = [*PASSES]
     for name, lines in {
-        "coloring": coloring(steps),
         "keeping": keeping(steps),
         "saving": saving(steps),
         "low": shared_reasons(low=True),
         "float32": shared_reasons(low=False),
-        "reasons": reasons(steps),
     }.items():
         begin = _BEGIN.format(name)
         made = begin + "".join(f"{line}\n" for line in lines) + _END
@@ -44,42 +50,38 @@ def page(text: str) -> str:
     return text
 
 
-def coloring(steps: list[PaintPass]) -> Iterator[str]:
-    """Yield the lines of the table of what colors."""
-    yield from ("| | pass | what it does |", "|---|---|---|")
-    for step, place in _placed(steps, Stage.SEEDING, Stage.COLORING):
-        yield f"| {place.label} | `{step.name}` | {place.row} |".replace("|  |", "| |")
-
-
 def keeping(steps: list[PaintPass]) -> Iterator[str]:
     """Yield the lines of the table of what keeps vertices in float32."""
-    yield from ("| keeping pass | what it keeps in float32 | given |", "|---|---|---|")
+    yield from ("| pass | when | rule | given |", "|---|---|---|---|")
     judging = {step.name for step, _ in _placed(steps, Stage.HARMED, Stage.JUDGING)}
-    stages = (Stage.GIVEN, Stage.KEEPING, Stage.HARMED, Stage.JUDGING)
-    for step, place in _placed(steps, *stages):
-        if place.row:
+    for step, place in _placed(steps, *_WHEN):
+        if place is step.places[0]:
             given = " yes " if step.name in judging else " "
-            yield f"| `{step.name}` | {place.row} |{given}|"
+            yield f"| `{step.name}` | {_WHEN[place.stage]} | {_title(step)} |{given}|"
 
 
 def saving(steps: list[PaintPass]) -> Iterator[str]:
     """Yield the lines of the table of what saves casts."""
-    yield from ("| saving pass | what it does |", "|---|---|")
-    for step, place in _placed(steps, Stage.SAVING):
-        yield f"| `{step.name}` | {place.row} |"
+    yield from ("| saving pass | rule |", "|---|---|")
+    for step, _ in _placed(steps, Stage.SAVING):
+        yield f"| `{step.name}` | {_title(step)} |"
 
 
-def reasons(steps: list[PaintPass]) -> Iterator[str]:
-    """Yield the lines of the table of reasons that one pass alone gives."""
-    yield from ("| reason | pass | meaning |", "|---|---|---|")
-    for step in steps:
-        yield from (f"| `{reason}` | `{step.name}` | {reason.row} |" for reason in step.reasons)
+def _title(step: PaintPass) -> str:
+    """Return the first line of a pass's file."""
+    return str(import_module(step.__module__).__doc__).partition("\n")[0].rstrip(".")
 
 
 def shared_reasons(*, low: bool) -> Iterator[str]:
-    """Yield the lines of the table of the other reasons."""
-    yield from ("| reason | meaning |", "|---|---|")
-    yield from (f"| `{r}` | {r.row} |" for r in Reason if r.low is low)
+    """Yield the lines of the table of reasons."""
+    yield from ("| reason | meaning: the node |", "|---|---|")
+    yield from (f"| `{r}` | {_meaning(r)} |" for r in REASONS if r.low is low)
+
+
+def _meaning(reason: PassReason) -> str:
+    """Return what a reason says of a node, of any rewrite."""
+    words = {"{precision}": "16 bits", "target {target}": "the target", "{exact}": "2,048 or 256"}
+    return reduce(lambda said, word: said.replace(word, words[word]), words, reason.plain)
 
 
 def _placed(steps: list[PaintPass], *stages: Stage) -> Iterator[tuple[PaintPass, Place]]:

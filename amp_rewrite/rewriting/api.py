@@ -62,7 +62,6 @@ _OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_impo
 
 
 _BY_AN_ESTIMATE = "by an estimate"
-"""The beginning of what is told of an estimate."""
 
 
 @dataclass(frozen=True)
@@ -265,11 +264,7 @@ def rewrite_freely(
 
 
 def _with_ends(flat: FlatGraph, options: RewriteOptions) -> tuple[FlatGraph, int]:
-    """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for.
-
-    What is in 16 bits and keeps ONNX Runtime from loading the model is float32 in it, too. The
-    number is how many Casts that took.
-    """
+    """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for."""
     if not mentions(flat, LOW.values()):
         return flat, 0
     casts = 0
@@ -297,13 +292,7 @@ def _single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | N
 def scaled_by_measures(
     model: Source, options: RewriteOptions, measured: Measured
 ) -> Scaling | None:
-    """Return a model scaled by what was measured of it; None if nothing has to be scaled.
-
-    Args:
-        model: A model, as for `rewrite`.
-        options: How it is to be rewritten, without rules of a calibration.
-        measured: What was measured of its values.
-    """
+    """Return a model scaled by what was measured of it; None if nothing has to be scaled."""
     # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.needs import Needs
 
@@ -434,7 +423,6 @@ def _planned(
 
 def _scaling(before: RewriteResult, needs: Needs) -> Scaling | None:
     """Return a scaled model, or None if nothing has to be."""
-    # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.scale_model import scale_model
 
     flat, kept = before.flat, before.options.node_rules.preserve
@@ -465,11 +453,7 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
 
 
 def _warn(result: RewriteResult) -> None:
-    """Tell what users may have meant otherwise.
-
-    That is rules about nodes that match nothing, weights that a caller may override, and the first
-    node that an estimate keeps float32: a range or data may know better.
-    """
+    """Tell what users may have meant otherwise."""
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
@@ -515,11 +499,7 @@ def _check_only(result: RewriteResult, precision: str) -> None:
     Raises:
         OnlyError: It does.
     """
-    from amp_rewrite.rewriting.report.float32_left import (
-        float32_left,
-        lines_of_left,
-        reasons_of,
-    )
+    from amp_rewrite.rewriting.report.float32_left import float32_left, lines_of_left, reasons_of
 
     left = float32_left(read_source(result.rewritten, inline_functions=True))
     if left:

@@ -1,8 +1,7 @@
 """Outputs of models that are fed to inputs: of other models of a folder, or of the same one.
 
-An encoder's last_hidden_state is a decoder's encoder_hidden_states; a decoder's present keys and
-values are its past ones in the next step. A runtime refuses them, or the program between them
-fails, unless both sides have one type.
+A decoder's present keys and values are its past ones in the next step. A runtime refuses them
+unless both sides have one type.
 """
 
 from __future__ import annotations
@@ -56,12 +55,7 @@ class Ends:
 
 
 class End(NamedTuple):
-    """An input or output of a model.
-
-    Attributes:
-        file: The model.
-        name: The input or output.
-    """
+    """An input or output of a model: the file and the name."""
 
     file: str
     name: str

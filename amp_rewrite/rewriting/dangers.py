@@ -19,12 +19,11 @@ from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import RUNTIME_FUSION
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
 
-_UNLOADABLE = frozenset({Reason.NO_KERNEL, RUNTIME_FUSION})
+_UNLOADABLE = frozenset({Reason.NO_KERNEL, Reason.RUNTIME_FUSION})
 """The reasons for which a model in 16 bits does not load."""
 
 
@@ -93,12 +92,7 @@ def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Dan
 
 
 class FormDangers(NamedTuple):
-    """The dangers of a model in 16 bits, by what `repaired` can do about them.
-
-    Attributes:
-        raised: Those that are gone when it is repaired, in execution order.
-        stay: Those of inputs and outputs that keep their 16-bit type.
-    """
+    """The dangers that are gone when a model is repaired, and those of ends that stay 16-bit."""
 
     raised: tuple[Danger, ...]
     stay: tuple[Danger, ...]
@@ -107,15 +101,7 @@ class FormDangers(NamedTuple):
 def form_dangers(
     form: WideForm, painting: Painting, context: PaintContext, target: str, *, wide_ends: bool
 ) -> FormDangers:
-    """Return the dangers of a model in 16 bits, named as its nodes, inputs and outputs.
-
-    Args:
-        form: The model and its float32 form.
-        painting: The painting of the latter.
-        context: What it knew.
-        target: For which target.
-        wide_ends: Whether inputs and outputs become float32 where the model is repaired.
-    """
+    """Return the dangers of a model in 16 bits, named as its nodes, inputs and outputs."""
     graph, model = context.type_graph, form.given
     variables = lost_in(form, painting, context, wide_ends=wide_ends)
     lost = {node for node, _ in variables}
@@ -199,10 +185,7 @@ def _concerned(context: PaintContext, painting: Painting) -> Array:
 
 
 def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
-    """Yield those of them that are so because of a danger.
-
-    No model that is to be made low has a node because of which it does not load.
-    """
+    """Yield those of them that are so because of a danger."""
     also = () if context.given is None else _UNLOADABLE
     for vertex in vertices_in(_concerned(context, painting)):
         mark = painting.marks.get(vertex)

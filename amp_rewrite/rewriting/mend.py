@@ -1,12 +1,9 @@
 """Files whose types are at odds, as converters to float16 write them, mended where that is sure.
 
-ONNX Runtime refuses a file in which value_info says another type of a value than its operator
-gives, or an input another one than the initializer behind it has, or an input of the body of a Loop
-or Scan another one than is passed in. What operators and initializers say is right: nothing else
-reads value_info. It refuses an operator that is given float16 and float32 where it takes one type,
-or float16 where it takes none, too. Such a node computes in float32, which holds both, and gives
-the type that the file records: Casts around it say so. Where other types contradict each other
-there is nothing to go by, and the file is refused here, with the place.
+ONNX Runtime refuses them. What operators and initializers say is right: value_info, inputs with a
+default and inputs of bodies are declared anew. A node that is given two types where it takes one,
+or one that it does not take, computes in float32 and gives the type that the file records. Where
+other types contradict each other the file is refused here, with the place.
 """
 
 from __future__ import annotations
@@ -48,8 +45,7 @@ class Odd:
         op: Its operator, or "input".
         value: The value whose declaration is wrong, or "" if the node reads two types.
         types: What it is declared as, or the types that the node reads; one that its operator does
-            not take, or two of which it takes one. Of a node that stood in the file twice neither
-            value nor types are said.
+            not take, or two of which it takes one. A node that stood in the file twice has none.
         scales: Of a Resize whose scales were rounded to float16, what they are and were.
     """
 
@@ -62,13 +58,7 @@ class Odd:
 
 @dataclass(frozen=True)
 class Mended:
-    """A model whose types agree.
-
-    Attributes:
-        flat: The model; the one that was given unless Casts were needed.
-        odd: What was at odds before.
-        casts: How many Casts were added.
-    """
+    """A model whose types agree, what was at odds before, and how many Casts were added."""
 
     flat: FlatGraph
     odd: tuple[Odd, ...] = ()
@@ -78,18 +68,14 @@ class Mended:
 def mend_types(flat: FlatGraph) -> Mended:
     """Let values inside a model be declared as what they are, and every operator read one type.
 
-    Args:
-        flat: A model, without functions; its declarations are mended afterwards. Messages that were
-            given are not touched.
-
     Raises:
         GraphError: An operator reads types that float32 cannot stand for, or an output of the model
             is declared as another type than it has.
     """
     odd = [*_repeated(flat), *_initializers(flat)]
     if scales := rounded_scales(flat):
-        odd += [Odd(*_named(flat, s.node), "", (), s.told) for s in scales]
-        flat = with_casts(flat, CastPlan(FLOAT32, weights=tuple(s.weight for s in scales)))
+        odd += [Odd(*_named(flat, node), "", (), told) for node, _, told in scales]
+        flat = with_casts(flat, CastPlan(FLOAT32, weights=tuple(weight for _, weight, _ in scales)))
     types = infer(flat)
     clashes = clashes_of(flat, types)
     casts = 0
@@ -141,10 +127,7 @@ def _repeated(flat: FlatGraph) -> Iterator[Odd]:
 
 
 def _initializers(flat: FlatGraph) -> Iterator[Odd]:
-    """Declare initializers as what they are; yield those that were not.
-
-    They are graph inputs with a default, or have a value_info, which onnx's checker looks at.
-    """
+    """Declare initializers as what they are; yield those that were not."""
     for body in flat.bodies:
         for value in body.initializers:
             held, recorded = flat.initializer(value), flat.recorded[value]
@@ -262,9 +245,8 @@ def _results(flat: FlatGraph) -> dict[int, list[Use]]:
 def with_wide_norms(flat: FlatGraph, low: DType) -> tuple[FlatGraph, int]:
     """Return a model without low BatchNormalizations that ONNX Runtime would fuse into a MatMul.
 
-    They compute in float32, and what they give has the type that it had; the number is that of the
-    Casts. The pass `keep-batch-norms` keeps them float32 in a model that is made low. A rewrite
-    leaves what is low already, but for these: no ONNX Runtime loads the file as it came.
+    They compute in float32; the number is that of the Casts. No ONNX Runtime loads the file as it
+    came, which is why a rewrite does not leave these as they are.
     """
     nodes = [*flat.nodes_of("BatchNormalization")]
     if not nodes:

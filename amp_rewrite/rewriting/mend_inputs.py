@@ -29,13 +29,7 @@ _WAVES = ("Sin", "Cos")  # operators: what embeds a time step, and nothing else 
 def with_low_inputs(
     flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]
 ) -> tuple[FlatGraph, int]:
-    """Return a model whose float32 inputs are cast where low weights wait, and how many Casts.
-
-    Args:
-        flat: The model; it is given back if nothing is to be cast.
-        types: Its types as they are inferred.
-        clashes: The nodes in it that read two types.
-    """
+    """Return a model whose float32 inputs are cast where low weights wait, and how many Casts."""
     following = _Following.of(flat, types, clashes)
     if not following.casts:
         return flat, 0
@@ -64,8 +58,6 @@ class _Following:
     """Nodes that become 16-bit since 16-bit weights read float32 inputs of the model.
 
     Attributes:
-        flat: The model.
-        types: Its types as they are inferred.
         casts: Value, and to what it is cast -> for which readers.
         reads: Reader, as node and index -> to what it is cast.
         values: Value -> what it becomes.
@@ -79,10 +71,7 @@ class _Following:
 
     @classmethod
     def of(cls, flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) -> _Following:
-        """Follow the inputs that products whose weights are low read, in execution order.
-
-        The file declares what they give as float32, often, and so all that follows.
-        """
+        """Follow the inputs that products whose weights are low read, in execution order."""
         low_inputs = cls(flat, types, {}, {}, {})
         for clash in clashes:
             low = _chosen(flat, types, clash)
@@ -143,18 +132,16 @@ class _Following:
         return low
 
 
-def _is_single(flat: FlatGraph, value: int) -> bool:
+def _single(flat: FlatGraph, value: int) -> float | None:
+    """Return the magnitude of a constant of one element; None for others."""
     stored = stored_tensor(flat, value)
-    return stored is not None and stored.size == 1
+    return None if stored is None or stored.size != 1 else abs(float(stored.numpy().item()))
 
 
 def _fits(flat: FlatGraph, value: int, low: DType) -> bool:
     """Tell whether a value is a single constant that a low type holds as a normal number."""
-    stored = stored_tensor(flat, value)
-    if stored is None or stored.size != 1:
-        return False
-    number = abs(float(stored.numpy().item()))
-    return number == 0 or low.smallest_normal <= number <= low.max
+    number = _single(flat, value)
+    return number is not None and (number == 0 or low.smallest_normal <= number <= low.max)
 
 
 def _plan(
@@ -175,25 +162,17 @@ def _plan(
 
 
 def _chosen(flat: FlatGraph, types: FlatTypes, clash: Clash) -> DType | None:
-    """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
-
-    Weights of a product have it, and what is float32 comes from graph inputs.
-    """
-    if WIDE not in clash.types or not has(flat.called(clash.node), Trait.CONTRACTS):
-        return None
+    """Return the 16-bit type that a node was meant to compute in, if only its inputs lack it."""
     low = {*clash.types} - {WIDE}
-    (chosen,) = low if len(low) == 1 and low <= LOW_TYPES.keys() else (None,)
-    if chosen is None:
+    contracts = has(flat.called(clash.node), Trait.CONTRACTS)
+    if WIDE not in clash.types or not contracts or len(low) != 1 or not low <= LOW_TYPES.keys():
         return None
     wide = [v for _, v in reads(flat, clash) if types[v] == WIDE]
-    return LOW_TYPES[chosen] if all(_is_given(flat, v) for v in wide) else None
+    return LOW_TYPES[low.pop()] if all(_is_given(flat, v) for v in wide) else None
 
 
 def _is_given(flat: FlatGraph, value: int) -> bool:
-    """Tell whether a value is a graph input, moved or not, or sines and cosines of anything.
-
-    Models for diffusion make those of the time step, and their weights are low nevertheless.
-    """
+    """Tell whether a value is a graph input, moved or not, or sines and cosines of anything."""
     waiting, seen = [value], {value}
     while waiting:
         value = waiting.pop()
@@ -211,7 +190,7 @@ def _is_given(flat: FlatGraph, value: int) -> bool:
         chooses = not called.domain and called.op_type in _CHOOSING
         data = row_of(called).data if chooses else (0,)
         moved = [v for k, v in enumerate(inputs) if data is None or k in data]
-        more = [v for v in moved if not (chooses and _is_single(flat, v))]
+        more = [v for v in moved if not chooses or _single(flat, v) is None]
         waiting += [v for v in more if v not in seen]
         seen.update(more)
     return True

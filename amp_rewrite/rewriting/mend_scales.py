@@ -8,10 +8,7 @@ is what was meant, where it is much simpler than that number itself: 7/3 instead
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
-from typing import Any
 
 import numpy as np
 
@@ -22,56 +19,28 @@ from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.rewriting.plan.casts import PlannedWeight, Use
 
-_SIMPLER = 4
-"""How many times smaller the denominator has to be: 65/64 stays, though 64/63 rounds to it."""
-
-_ENDS = (np.float16(0), np.finfo(np.float16).max)
-"""Exponents below and above every scale."""
-
-_AXES = 16
-"""No more scales are looked at: there is one for each axis."""
-
 _FIRST_WITH_ROI = 11
 """Since this opset, Resize has its scales behind a region of interest."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundedScales:
-    """Scales that float16 does not hold.
+_SIMPLER, _LARGEST = 4, 1 << 12
+"""How many times smaller the denominator of a scale has to be, and what it is at most."""
 
-    Attributes:
-        node: The Resize or Upsample that reads them.
-        weight: The constant in float16, and what it was in float32.
-        told: The first of them, as a user reads it: "2.33398 instead of 7/3".
-    """
-
-    node: int
-    weight: PlannedWeight
-    told: str
+_AXES = 16
+"""No more scales are looked at: there is one for each axis."""
 
 
-def rounded_scales(flat: FlatGraph) -> list[RoundedScales]:
-    """Return the scales that were rounded to float16, in execution order."""
+def rounded_scales(flat: FlatGraph) -> list[tuple[int, PlannedWeight, str]]:
+    """Return the nodes whose scales were rounded, float32 ones for them, and what changed."""
     scales = [(*place, *_restored(place[-1])) for place in _stored_scales(flat)]
     names = AddedNames((*flat.value_names, *flat.node_names) if scales else ())
-    return [
-        RoundedScales(node, _weight(flat, source, array, Use(node, index), names), told)
-        for node, index, source, _, array, told in scales
-        if told
-    ]
-
-
-def simplest_within(low: Fraction, high: Fraction) -> Fraction:
-    """Return the fraction with the smallest denominator in 0 <= low <= x <= high.
-
-    By continued fractions: the whole part is shared, and the rest is the same question upside down.
-    """
-    whole = floor(low)
-    if whole == low:
-        return Fraction(whole)
-    if whole + 1 <= high:
-        return Fraction(whole + 1)
-    return whole + 1 / simplest_within(1 / (high - whole), 1 / (low - whole))
+    rounded: list[tuple[int, PlannedWeight, str]] = []
+    for node, index, value, _, array, told in scales:
+        if told:  # the constant stays for what else reads it
+            name, held = names.cast(flat.value_names[value], FLOAT32), StoredTensor.of(array)
+            uses = (Use(node, index),)
+            rounded.append((node, PlannedWeight(value, held, FLOAT32, uses, True, 0.0, name), told))
+    return rounded
 
 
 def _stored_scales(flat: FlatGraph) -> Iterator[tuple[int, int, int, Array]]:
@@ -92,29 +61,20 @@ def _stored_scales(flat: FlatGraph) -> Iterator[tuple[int, int, int, Array]]:
 
 
 def _restored(stored: Array) -> tuple[Array, str]:
-    """Return scales in float32, and the first that changed in words; "" if none did."""
+    """Return scales in float32, and the first that changed in words; "" if none did.
+
+    A scale was the fraction with the smallest denominator that rounds to it in float16.
+    """
     restored, told = stored.astype(np.float32), ""
     for place, number in np.ndenumerate(stored):
-        meant = _meant(number)
-        if meant is not None:
-            restored[place] = np.float32(float(meant))
-            told = told or f"{float(number):.6g} instead of {meant}"
+        if not (np.isfinite(number) and number > 0):
+            continue
+        most = min(Fraction(float(number)).denominator // _SIMPLER, _LARGEST)
+        denominators = np.arange(1, most + 1)
+        numerators = np.rint(float(number) * denominators)
+        exact = (numerators / denominators).astype(np.float16) == number
+        if exact.any():
+            top, bottom = int(numerators[exact][0]), int(denominators[exact][0])
+            restored[place] = np.float32(top / bottom)
+            told = told or f"{float(number):.6g} instead of {Fraction(top, bottom)}"
     return restored, told
-
-
-def _meant(number: Any) -> Fraction | None:
-    """Return the fraction that a float16 number was; None if it is as simple itself."""
-    if not (np.isfinite(number) and number > 0):
-        return None
-    exact = Fraction(float(number))
-    below, above = (Fraction(float(np.nextafter(number, end))) for end in _ENDS)
-    fraction = simplest_within((exact + below) / 2, (exact + above) / 2)
-    return fraction if exact.denominator >= _SIMPLER * fraction.denominator else None
-
-
-def _weight(
-    flat: FlatGraph, value: int, array: Array, use: Use, names: AddedNames
-) -> PlannedWeight:
-    """Return how a node is given other scales; the constant stays for what else reads it."""
-    name = names.cast(flat.value_names[value], FLOAT32)
-    return PlannedWeight(value, StoredTensor.of(array), FLOAT32, (use,), True, 0.0, name)

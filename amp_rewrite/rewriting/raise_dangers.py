@@ -1,8 +1,7 @@
 """A model in 16 bits with what is dangerous by the rules in float32.
 
-The model is read as its float32 form with the painting that somebody chose (`wide_form`), and that
-painting loses what the rules of a rewrite would not have made low. What it loses is raised in the
-model as it came: the rest stays byte for byte.
+The model is read as its float32 form with its painting (`wide_form`). What that painting loses is
+raised in the model as it came: the rest stays byte for byte.
 """
 
 from __future__ import annotations
@@ -22,12 +21,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.casts import plan_casts
-from amp_rewrite.rewriting.plan.raising import (
-    float_types,
-    raised,
-    raising_context,
-    vertices_called,
-)
+from amp_rewrite.rewriting.plan.raising import float_types, raised, raising_context, vertices_called
 from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
 from amp_rewrite.targets import Target
 
@@ -68,17 +62,7 @@ def repaired(
     weights: str,
     mended: Mended,
 ) -> Raised:
-    """Return a model in which some of its 16-bit variables are float32.
-
-    Args:
-        form: The model and its float32 form.
-        lost: What becomes float32: what `lost_in` finds.
-        target: The one that the result is for.
-        wide_ends: Whether graph inputs and outputs become float32.
-        weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
-            are stored, behind a Cast.
-        mended: What was at odds in the file.
-    """
+    """Return a model in which some of its 16-bit variables are float32."""
     flat, lows = form.given, form.context.type_graph.bases
     boundary = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
     ends = [value for value in boundary if not flat.is_initializer(value)]

@@ -22,11 +22,7 @@ _SOURCES = ("Cast", "Constant", "ConstantOfShape")
 
 
 def read_source(source: Source, *, inline_functions: bool) -> FlatGraph:
-    """Read a model, and inline its functions if they are to be.
-
-    Raises:
-        AmpError: It is not a valid model, or a function cannot be inlined.
-    """
+    """Read a model, and inline its functions if they are to be."""
     if isinstance(source, FlatGraph):
         flat = source
     elif isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):

@@ -1,289 +1,265 @@
 """Why a type variable has its type: a word for programs, and the same in words for people.
 
-What is said of a reason stands on it and nowhere else: reports, the page, `explain`, `check` and
-docs/painting.md take it from there.
+Reports, the page, `explain`, `check` and docs/painting.md take both from here.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Self
 
 from amp_rewrite.dtypes import LOW
 
 
 class PassReason(str):
-    """A reason that one pass alone gives, or a rule of the user, with what is said of it.
+    """A reason of a pass or list, or of a rule of the user, with what is said of it.
 
     Attributes:
-        phrase: What reports say to readers who know lists and passes; `{precision}` and `{target}`
-            stand for those of the rewrite.
+        phrase: The text for readers who know lists and passes; `{precision}` and `{target}` stand
+            for those of the rewrite. Without it, that is "it" and `plain`.
         plain: The same for other readers; it follows the name of a node.
-        row: What docs/painting.md says, if that is not the phrase.
         danger: Whether it is about right and wrong, not about speed, kernels or rules.
         low: Whether it makes a vertex low.
     """
 
-    __slots__ = ("danger", "low", "phrase", "plain", "row")
+    __slots__ = ("danger", "low", "phrase", "plain")
 
     def __new__(
         cls,
         word: str,
         phrase: str = "",
         plain: str = "",
-        row: str = "",
         *,
         danger: bool = False,
         low: bool = False,
     ) -> Self:
         """Make a reason of its word in reports."""
         reason = super().__new__(cls, word)
-        reason.phrase, reason.plain, reason.row = phrase, plain, row or phrase
+        reason.phrase, reason.plain = phrase or f"it {plain}", plain
         reason.danger, reason.low = danger, low
         return reason
 
 
-class Reason(StrEnum):
-    """The other reasons, of which the same is said: first those that make a vertex low."""
-
-    phrase: str
-    plain: str
-    row: str
-    danger: bool
-    low: bool
-
-    def __new__(cls, declared: PassReason) -> Self:
-        """Make a reason of what is declared of it."""
-        reason = str.__new__(cls, declared)
-        reason.phrase, reason.plain, reason.row = declared.phrase, declared.plain, declared.row
-        reason.danger, reason.low = declared.danger, declared.low
-        return reason
-
-    def __repr__(self) -> str:
-        """Return the word, as records show it."""
-        return repr(self.value)
+class Reason:
+    """The reasons of the built-in passes and lists."""
 
     ALLOW_LIST = PassReason(
-        "allow-list",
-        phrase="it is on the allow list",
-        plain="is fast in {precision}",
-        low=True,
+        "allow-list", "it is on the allow list", "is fast in {precision}", low=True
     )
-    FORCED = PassReason(
-        "forced",
-        phrase="the level UNSAFE_FORCE_ALL, or --only, converts everything",
-        plain="is forced by the level or by --only",
-        row="the level UNSAFE_FORCE_ALL, or --only, paints everything",
-        low=True,
-    )
+    FORCED = PassReason("forced", plain="is forced by the level or by --only", low=True)
     FUSED = PassReason(
-        "fused-group",
-        phrase="the target computes its group as one operator",
-        plain="is part of a group that the target computes as one operator",
-        row="the target computes its group as one operator, which is 16-bit",
-        low=True,
+        "fused-group", plain="is part of a group that the target computes as one operator", low=True
     )
     CONVERTED = PassReason(
-        "converted-constant",
-        phrase="every consumer is in {precision}, and so it is stored in that",
-        plain="is a constant stored in {precision}",
-        row="a Constant all of whose consumers are 16-bit",
-        low=True,
+        "converted-constant", plain="is a constant stored in {precision}", low=True
     )
-    GIVEN = PassReason(
-        "given",
-        phrase="the model computes it in {precision}",
-        plain="was {precision} already",
-        row="the model computes it in the 16-bit type already, and nothing speaks against it",
-        low=True,
-    )
+    GIVEN = PassReason("given", plain="was {precision} already", low=True)
     STORED = PassReason(
-        "stored-constant",
-        phrase="it computes as float32 and is stored in 16 bits, with a Cast after it",
-        plain="is a constant stored in 16 bits and read as float32",
-        row=(
-            "a Constant that computes as float32 and is stored in 16 bits ([section "
-            "6](#6-retyping-and-casts))"
-        ),
-        low=True,
+        "stored-constant", plain="is a constant stored in 16 bits and read as float32", low=True
     )
     FLOAT32_PART = PassReason(
-        "float32-part",
-        phrase="float32 by construction",
-        plain="is part of training that needs float32",
-        row="float32 by construction: a part of a training step",
+        "float32-part", "float32 by construction", "is part of training that needs float32"
     )
     COUNT = PassReason(
         "count",
-        phrase="counts keep float32 until they are normalised",
-        plain="holds counts or positions; {precision} is exact only up to {exact}",
-        row="it makes or reads a count that nothing has normalised yet",
+        "counts keep float32 until they are normalised",
+        "holds counts or positions; {precision} is exact only up to {exact}",
         danger=True,
     )
     DEMAND = PassReason(
         "demand",
-        phrase="small errors of it matter",
-        plain="feeds angles, indices or logarithms, where small errors matter",
-        row=(
-            "it computes an angle, an index or coordinates: an absolute error matters; or the "
-            "argument of a logarithm: small numbers matter"
-        ),
+        "small errors of it matter",
+        "feeds angles, indices or logarithms, where small errors matter",
         danger=True,
     )
     DENY_LIST = PassReason(
-        "deny-list",
-        phrase="it is on the deny list",
-        plain="loses too much accuracy in {precision}",
-        danger=True,
+        "deny-list", "it is on the deny list", "loses too much accuracy in {precision}", danger=True
     )
     DOWNSTREAM_OF_DENY = PassReason(
         "downstream-of-deny",
-        phrase="denied, reached forward from",
-        plain="uses a result that needs float32",
-        row="denied, reached forward from a deny operator (P2)",
+        "denied, reached forward from",
+        "uses a result that needs float32",
         danger=True,
     )
     SQUARE = PassReason(
         "square-before-reduction",
-        phrase="denied",
-        plain="squares values for a sum, which can overflow {precision}",
-        row="a square in front of a denied reduction",
+        "denied",
+        "squares values for a sum, which can overflow {precision}",
         danger=True,
     )
-    SEQUENCE_DENIED = PassReason(
-        "sequence-denied",
-        phrase="its sequence stays float32",
-        plain="handles a sequence that stays float32",
-    )
-    PRESERVED = PassReason(
-        "preserved",
-        phrase="the user preserves it",
-        plain="is kept by --preserve",
-    )
-    NODE_RULE = PassReason(
-        "node-rule",
-        phrase="a node rule keeps it",
-        plain="is kept by a node rule",
-        row="`deny_nodes` or a node rule of a list keeps it",
-    )
+    SEQUENCE_DENIED = PassReason("sequence-denied", plain="handles a sequence that stays float32")
+    PRESERVED = PassReason("preserved", plain="is kept by --preserve")
+    NODE_RULE = PassReason("node-rule", plain="is kept by a node rule")
     DENY_OP = PassReason(
         "deny-op",
-        phrase="the user asked for it with the option --deny-op",
-        plain="is kept by --deny-op",
-        row="`--deny-op` or `deny_ops` names its operator",
+        "the user asked for it with the option --deny-op",
+        "is kept by --deny-op",
         danger=True,
     )
     DENIED = PassReason(
-        "denied-by-user",
-        phrase="your own list denies its operator",
-        plain="is of an operator that your own list denies",
-        row="a list file of yours, lists given as names, or a variable of the environment deny it",
-        danger=True,
+        "denied-by-user", plain="is of an operator that your own list denies", danger=True
     )
-    UNLISTED = PassReason(
-        "unlisted",
-        phrase="it is on no list, by decision",
-        plain="is left alone (op list)",
-    )
-    UNKNOWN_OPERATOR = PassReason(
-        "unknown-operator",
-        phrase="it is a boundary",
-        plain="is an operator on no op list",
-        row="no list knows it: a boundary",
-    )
-    FIXED_TYPE = PassReason(
-        "fixed-type",
-        phrase="the operator's schema fixes this type",
-        plain="accepts only float32 here",
-        row="the schema fixes this type",
-    )
+    UNLISTED = PassReason("unlisted", plain="is left alone (op list)")
+    UNKNOWN_OPERATOR = PassReason("unknown-operator", plain="is an operator on no op list")
+    FIXED_TYPE = PassReason("fixed-type", plain="accepts only float32 here")
     TYPE_UNSUPPORTED = PassReason(
-        "type-unsupported",
-        phrase="the operator's schema does not admit {precision} here",
-        plain="does not accept {precision} at this opset",
-        row="the schema does not allow the 16-bit type here",
+        "type-unsupported", plain="does not accept {precision} at this opset"
     )
     OPSET_TOO_OLD = PassReason(
-        "opset-too-old",
-        phrase="Cast gives no {precision} at the model's opset; --opset raises it",
-        plain="has an opset without {precision}; --opset raises it",
-        row="Cast cannot make the 16-bit type at the model's opset",
+        "opset-too-old", plain="has an opset without {precision}; --opset raises it"
     )
     NO_KERNEL = PassReason(
         "no-kernel",
-        phrase="target {target} has no {precision} kernel for it",
-        plain="has no {precision} kernel on target {target}",
-        row="the target has no kernel for it",
+        "target {target} has no {precision} kernel for it",
+        "has no {precision} kernel on target {target}",
     )
-    QUANTIZED = PassReason(
-        "quantized",
-        phrase="it is quantised",
-        plain="is quantised already",
-        row="it is quantised: it stands between quantised tensors, or has an operand of a few bits",
-    )
+    QUANTIZED = PassReason("quantized", "it is quantised", "is quantised already")
     CONSTANT_OVERFLOW = PassReason(
         "constant-overflow",
-        phrase="a constant does not fit",
-        plain="uses a constant that is too large for {precision}",
+        "a constant does not fit",
+        "uses a constant that is too large for {precision}",
         danger=True,
     )
     CONSTANT_UNDERFLOW = PassReason(
         "constant-underflow",
-        phrase="a constant rounds to zero",
         plain="needs a constant that is too small for {precision}",
-        row="a small number rounds to zero where that matters",
         danger=True,
     )
     CERTAIN_OVERFLOW = PassReason(
-        "certain-overflow",
-        phrase="a number does not fit",
-        plain="overflows {precision} for every input",
-        row="it computes or reads a number that does not fit",
-        danger=True,
+        "certain-overflow", plain="overflows {precision} for every input", danger=True
     )
     LIKELY_OVERFLOW = PassReason(
-        "likely-overflow",
-        phrase="numbers are likely not to fit, by an estimate",
-        plain="probably overflows {precision}",
-        row="it computes or reads numbers that are likely not to fit, by an estimate",
-        danger=True,
+        "likely-overflow", plain="probably overflows {precision}", danger=True
     )
     VARIABLE_READ = PassReason(
-        "variable-read",
-        phrase="it reads a training variable, and the cast comes after the read",
-        plain="reads a variable that training keeps in float32",
+        "variable-read", plain="reads a variable that training keeps in float32"
     )
-    NOT_BETWEEN = PassReason(
-        "not-between-allow",
-        phrase="an infer operator that is neither between allow operators nor directly after one",
-        plain="is safe, but not worth a cast",
-    )
-    NOT_NEXT = PassReason(
-        "not-next-to-allow",
-        phrase="a clear operator that is not next to an allow one",
-        plain="moves data between float32 operators",
-    )
+    NOT_BETWEEN = PassReason("not-between-allow", plain="is safe, but not worth a cast")
+    NOT_NEXT = PassReason("not-next-to-allow", plain="moves data between float32 operators")
     NO_ALLOW = PassReason(
-        "no-allow-operator",
-        phrase="the model has no allow operator to be next to",
-        plain="is in a model where nothing gains from {precision}",
+        "no-allow-operator", plain="is in a model where nothing gains from {precision}"
     )
-    CONSTANT = PassReason(
-        "constant",
-        phrase="a constant that something reads as float32",
-        plain="is a constant that is read as float32",
+    CONSTANT = PassReason("constant", plain="is a constant that is read as float32")
+    ISOLATED = PassReason(
+        "isolated",
+        "no accelerated operator is left in its region, first reached from",
+        "is next to no operator that gains from {precision}",
     )
+    BETWEEN_ALLOW = PassReason(
+        "between-allow",
+        "it lies between allow operators, reached from",
+        "lies between operators that are fast in {precision}",
+    )
+    FOLLOWS_ALLOW = PassReason(
+        "follows-allow",
+        "an infer operator right after",
+        "directly follows an operator that is fast in {precision}",
+    )
+    CLEAR_NEXT_TO_ALLOW = PassReason(
+        "clear-next-to-allow",
+        "a clear operator next to",
+        "moves data next to {precision} operators",
+    )
+    SCALED_NEXT_TO_ALLOW = PassReason(
+        "scaled-next-to-allow",
+        "it makes or reads what was scaled, next to",
+        "computes with scaled numbers next to {precision} operators",
+    )
+    RUNTIME_FUSION = PassReason(
+        "runtime-fusion", plain="follows a {precision} MatMul that ONNX Runtime would fuse it into"
+    )
+    LARGE_BIAS = PassReason(
+        "large-bias", plain="adds numbers to scores that are too large for {precision}", danger=True
+    )
+    CARRIED_OVER_CALLS = PassReason(
+        "carried-over-calls",
+        plain="carries a state from call to call, where {precision} errors add up",
+        danger=True,
+    )
+    CONSTANT_CUT = PassReason(
+        "constant-cut", plain="uses a constant that target {target} truncates in {precision}"
+    )
+    DIFFERENCE = PassReason(
+        "difference",
+        plain="subtracts large, nearly equal numbers, which cancels in {precision}",
+        danger=True,
+    )
+    FUSED_GROUP_FLOAT32 = PassReason(
+        "fused-group-float32", plain="is part of a group that the target computes in float32"
+    )
+    LONG_AXIS = PassReason(
+        "long-axis",
+        plain="has axes that are too long for indices in {precision} on target {target}",
+        danger=True,
+    )
+    LONG_SUM = PassReason(
+        "long-sum",
+        "its sums are too long for target {target}",
+        "adds up too many numbers for the {precision} accumulators of target {target}",
+        danger=True,
+    )
+    MASK = PassReason(
+        "mask",
+        "a mask is added",
+        "adds a mask; fully masked rows would change in {precision}",
+        danger=True,
+    )
+    SECOND_MOMENT = PassReason(
+        "second-moment",
+        plain="takes a product of means from a mean of products, which cancels in {precision}",
+        danger=True,
+    )
+    OFFSET = PassReason(
+        "offset",
+        plain="adds a number far larger than what varies, which {precision} does not keep",
+        danger=True,
+    )
+    CARRIED_STATE = PassReason(
+        "carried-state",
+        plain="carries a state from step to step, where {precision} errors add up",
+        danger=True,
+    )
+    UNBOUNDED_SUM = PassReason(
+        "unbounded-sum", plain="reads a sum that may overflow {precision}", danger=True
+    )
+    NO_CAST_BEHIND = PassReason(
+        "no-cast-behind", plain="feeds an operator that target {target} cannot build after a Cast"
+    )
+    SEQUENCE_CLUSTER = PassReason(
+        "sequence-cluster",
+        "it handles the same sequence as",
+        "handles a sequence of {precision} tensors",
+    )
+    CAST_MOVED = PassReason(
+        "cast-moved", "moving the cast across it saves casts or bytes", "is float32 to save casts"
+    )
+    RETARGETED_CAST = PassReason(
+        "retargeted-cast",
+        "a Cast whose consumers are all 16-bit, retargeted for",
+        "is a Cast that is only read in {precision}",
+    )
+    LOW_SCALES = PassReason(
+        "low-scales",
+        "quantised weights, whose scales are converted for",
+        "holds quantised weights that are only read in {precision}",
+    )
+    OUTPUT = PassReason("output", plain="makes a float32 output, and the cast only moves")
+
+
+REASONS: tuple[PassReason, ...] = tuple(
+    reason for reason in vars(Reason).values() if isinstance(reason, PassReason)
+)
+"""All of them, first those that make a vertex low."""
 
 
 def phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a rewrite to `precision` for `target`."""
-    said = reason.phrase if isinstance(reason, (Reason, PassReason)) else reason
+    said = reason.phrase if isinstance(reason, PassReason) else reason
     return _filled(said, precision, target)
 
 
 def plain_phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a node, in words that need no knowledge of how it works."""
-    said = reason.plain if isinstance(reason, (Reason, PassReason)) else reason
+    said = reason.plain if isinstance(reason, PassReason) else reason
     return _filled(said, precision, target)
 
 

@@ -47,8 +47,6 @@ class Raised(Planned):
 
     Attributes:
         flat: The model that was given, its types mended.
-        context: What the plan knew.
-        plan: What changes.
         removed: The model's own Casts that become no-ops.
         mended: What was at odds in the file.
     """
@@ -92,11 +90,7 @@ class WideResult(Raised):
 
 
 def widen(
-    model: Source,
-    *,
-    keep_io_types: bool | Names = True,
-    lists: Lists = None,
-    allow_ops: Names = (),
+    model: Source, *, keep_io_types: bool | Names = True, lists: Lists = None, allow_ops: Names = ()
 ) -> WideResult:
     """Return the float32 form of a model in float16, bfloat16, float64 or a mixture.
 
@@ -194,14 +188,7 @@ def _is_constant(flat: FlatGraph, value: int) -> bool:
 
 @dataclass(frozen=True)
 class WideForm:
-    """A model as the float32 model that it stands for, and how the two correspond.
-
-    Attributes:
-        given: The model as it was read.
-        context: What the plan knew: its type graph has the vertices of the other types.
-        flat: The float32 model; its graph inputs and outputs have the types that they had.
-        origins: By node of it, which node of `given` it was, ABSENT for a cast.
-    """
+    """A model as the float32 model that it stands for, and which nodes its nodes were."""
 
     given: FlatGraph
     context: PaintContext
@@ -214,9 +201,8 @@ def wide_form(
 ) -> WideForm | None:
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
-    `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
-    say in their metadata which of their variables were low. Casts to float32, which change nothing
-    then, are left out of such a form: nothing that the rules look for has them in between.
+    `ends` are graph inputs and outputs that become float32, too. With `noted`, the nodes say which
+    of their variables were low, and Casts to float32, which change nothing then, are left out.
     """
     context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
@@ -233,10 +219,7 @@ def wide_form(
 
 
 def _note(form: WideForm, vertices: Sequence[int]) -> None:
-    """Note in every node which one it was, and which of its type variables were low.
-
-    A Cast that the float32 form needed at an input or output is one of these, too.
-    """
+    """Note in every node which one it was, and which of its type variables were low."""
     graph = form.context.type_graph
     low: dict[int, list[str]] = {ABSENT: ["T1", "T2"]}
     for vertex in vertices:
@@ -273,11 +256,7 @@ def single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | No
     """Return a model in whose float32 form a rewrite starts; None for the model itself.
 
     Other 16-bit types stand for float32. So does float64, in a model that computes nothing in
-    float32: where both are, somebody chose which is which. Graph inputs and outputs that are not to
-    keep their types become float32, so that the rewrite gives them its own.
-
-    Raises:
-        GraphError: The types that the file declares contradict each other.
+    float32: where both are, somebody chose which is which.
     """
     types = float_types(flat)
     bases = [dtype for dtype in types if dtype not in (options.low, FLOAT64)]

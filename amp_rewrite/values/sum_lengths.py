@@ -150,10 +150,7 @@ def _einsum(node: Seen) -> int | None:
 
 
 def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
-    """Return the product of the lengths of the letters that the result lacks; None if unknown.
-
-    It is 1 if the result has them all: an outer product.
-    """
+    """Return the product of the lengths of the letters that the result lacks; None if unknown."""
     text = equation.replace(" ", "")
     left, arrow, right = text.replace("...", "").partition("->")
     if not arrow:
@@ -248,13 +245,9 @@ FORMS: Mapping[str, Form] = {
 
 
 class InnerSum(NamedTuple):
-    """A sum inside an operator: a residual stream goes through the normalization that adds to it.
+    """A sum inside an operator: the inputs that are added, and the output that gives it.
 
     SkipLayerNormalization normalizes x + skip + bias, which kernels hold in the type of x.
-
-    Attributes:
-        terms: The inputs that are added, those that are there.
-        output: The output that gives the sum, where a node has it.
     """
 
     terms: tuple[int, ...]

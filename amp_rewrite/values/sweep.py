@@ -170,10 +170,7 @@ def loop_ends(flat: FlatGraph, node: int, number: int) -> LoopEnds:
 def rules_of(
     flat: FlatGraph, tables: Mapping[str, Mapping[str, Rule]]
 ) -> tuple[list[Rule | None], list[bool]]:
-    """Return, by operator, its rule in tables by domain, and whether nodes of it hold graphs.
-
-    A function has no rule, whatever its name.
-    """
+    """Return, by operator, its rule in tables by domain, and whether nodes of it hold graphs."""
     owners = {flat.operator[body.owner] for body in flat.bodies if body.owner != ABSENT}
     rules = [
         None if called in flat.functions else tables.get(called.domain, {}).get(called.op_type)
@@ -203,11 +200,8 @@ def node_kinds(
 ) -> list[int]:
     """Return, by node, the number of its kind; ABSENT for a node of another operator.
 
-    Nodes of one kind make equal calls with equal attributes, have outputs of equal shapes, and read
-    one value at two places where the others do. What their inputs are is not part of it.
-    `operators` hold no graph; `same` is by value the one that it is the same as
-    (`behind_identities`). Shapes are those that are recorded or inferred, unless `shape_of` is
-    given.
+    Nodes of one kind make equal calls, have outputs of equal shapes, and read one value at two
+    places where the others do. `same` is by value the one that it is the same as.
     """
     flat, calls = type_graph.flat, type_graph.call.tolist()
     read, first, behind = flat.inputs, flat.input_start, flat.output_start
@@ -240,10 +234,7 @@ def _repetition(values: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def behind_identities(flat: FlatGraph) -> Sequence[int]:
-    """Return, by value, the value that it is the same as: itself, unless an Identity makes it.
-
-    The last entry is ABSENT, for an input that is left out.
-    """
+    """Return, by value, the value that it is the same as: itself, unless an Identity makes it."""
     same = [*range(flat.n_values), ABSENT]
     hands_on = [called[:2] == ("", "Identity") for called in flat.operators]
     if any(hands_on):

@@ -15,14 +15,14 @@ from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from amp_rewrite.kernels import fusions
 from amp_rewrite.kernels.kernel_table import KernelTable
-from amp_rewrite.values.patterns.library import PATTERNS, SCALED_PRODUCT
+from amp_rewrite.values.patterns.library import PATTERNS
 
 CUDA = KernelTable.load(targets.CUDA)
 TABLE = fusions.load(targets.ONNX_RUNTIME)
 
 
 def test_every_row_has_a_pattern_and_every_target_a_table_that_is_there() -> None:
-    assert set(TABLE) <= {SCALED_PRODUCT, *(pattern.name for pattern in PATTERNS)}
+    assert set(TABLE) <= {pattern.name for pattern in PATTERNS}
     for target in targets.TARGETS:
         assert fusions.load(target.fusions) == (TABLE if target.fusions else {})
 
@@ -39,7 +39,6 @@ def test_every_row_has_a_pattern_and_every_target_a_table_that_is_there() -> Non
         ("RMSNormalization", 23, BFLOAT16, FLOAT32, False),
         ("Gelu", 17, FLOAT16, FLOAT16, True),
         ("BiasGelu", 17, BFLOAT16, BFLOAT16, True),
-        ("ScaledMatMul", 17, BFLOAT16, BFLOAT16, True),
     ],
 )
 def test_the_kernel_table_decides(

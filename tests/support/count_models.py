@@ -15,7 +15,7 @@ from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
-from amp_rewrite.values.counts.find_demands import Demand, Functions, find_demands
+from amp_rewrite.values.counts.find_demands import Demand, find_demands
 from amp_rewrite.values.intervals.propagate import intervals_of
 
 HEADER = '<ir_version: 10, opset_import: ["" : 22, "my" : 1, "com.microsoft" : 1]>'
@@ -28,22 +28,17 @@ class Counted:
     graph: TypeGraph
 
     @cached_property
-    def functions(self) -> Functions:
-        """What its functions make of counts."""
-        return Functions()
-
-    @cached_property
     def counts(self) -> Counts:
         """What is known of its values."""
         graph, intervals = self.graph, intervals_of(self.graph)
         given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
         given |= constant_places(graph)
-        return Counts(graph, lambda v: intervals[v].magnitude, self.functions.results, given)
+        return Counts(graph, lambda v: intervals[v].magnitude, given)
 
     @cached_property
     def demands(self) -> list[Demand]:
         """The inputs whose absolute error matters."""
-        return find_demands(self.graph, self.functions.demanded)
+        return find_demands(self.graph)
 
     def number(self, name: str) -> int:
         """Return the number of a value."""

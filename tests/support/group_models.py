@@ -187,17 +187,3 @@ def reshaped_gelu() -> onnx.ModelProto:
         behind="z = Reshape(o, upright)\ny = MatMul(z, w)",
         made="f",
     )
-
-
-def scaled_model(body: str) -> onnx.ModelProto:
-    """Return a product s of h and t, scaled in `body`, which are downstream of a reduction."""
-    form = Form(
-        f"""r = ReduceSum(m, axes)
-        h = Div(m, r)
-        t = Transpose<perm = [0, 2, 1]>(h)
-        {body}
-        o = Softmax(s)""",
-        "float half = {0.5}, float[4] row = {1, 2, 3, 4}, float huge = {1e6}, float tiny = {1e-6}",
-        "FusedMatMul",
-    )
-    return model_around(form, behind="y = MatMul(o, m)", made="m")

@@ -68,8 +68,6 @@ RECORDS = (
         "GraphValue",
         "IndexedSlices",
         "UpdateInput",
-        "RuleNode",
-        "RuleValue",
     ),
     *("LossScaleState", "HysteresisState", "Shards", "Diagnosis", "Run"),
 )
@@ -84,7 +82,7 @@ HOOKS = (
     *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),
-    *("Callback.check", "KeepRule"),
+    "Callback.check",
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from cuda_stub import needs_stub, placed
-from group_models import FORMS, model_around, reshaped_gelu, scaled_model
+from group_models import FORMS, model_around, reshaped_gelu
 from onnx import TensorProto, helper
 
 import amp_rewrite as amp
@@ -94,27 +94,6 @@ def test_products_with_weights_of_a_few_bits_are_one_operator_in_float16(
     models = {"float32": model, "float16": rewritten(model, "float16")}
     found = operators_of(models, tmp_path)
     assert found["float16"] == found["float32"] == {"MatMulNBits": 1, "Tanh": 1}
-
-
-FACTORS = {
-    "query": "q = Mul(h, half) s = MatMul(q, t)",
-    "query-and-key": "q = Mul(h, half) k = Mul(half, t) s = MatMul(q, k)",
-    "quotient": "q = Div(h, half) s = MatMul(q, t)",
-    "before-transpose": "k = Mul(h, half) t2 = Transpose<perm = [0, 2, 1]>(k) s = MatMul(h, t2)",
-}
-
-
-def test_factors_stay_part_of_the_product_behind_them(tmp_path: Path) -> None:
-    models: dict[str, onnx.ModelProto] = {}
-    for name, body in FACTORS.items():
-        models[name] = scaled_model(body)
-        for precision in PRECISIONS:
-            models[f"{name} {precision}"] = rewritten(models[name], precision)
-    found = operators_of(models, tmp_path)
-    for name in FACTORS:
-        assert found[name]["FusedMatMul"] == 1
-        for precision in PRECISIONS:
-            assert found[f"{name} {precision}"] == found[name], (name, precision)
 
 
 BEHIND = {

@@ -10,7 +10,7 @@ from floats import samples
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values import weight_stats
-from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats, measure
+from amp_rewrite.values.weight_stats import WeightStats, measure
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
@@ -53,42 +53,9 @@ def test_measuring_leaves_the_weights_as_they_are():
     assert values.tobytes() == before
 
 
-def pieces() -> dict[int, Stream]:
-    """Cut every kind of number, and nothing, and zeros, into tensors of 1 to 6,000 elements."""
-    values, streams, start = samples(), dict[int, Stream](), 0
-    for number, size in enumerate((1, 2, 0, 777, 4096, 4097, 3, 6000, *[50] * 600)):
-        array = values[start : start + size]
-        streams[number], start = Stream(size, values.dtype, array), start + size
-    streams[-1] = Stream(9, values.dtype, np.zeros(9, np.float32))
-    streams[-2] = Stream(3, values.dtype, lambda: np.array([1e-3, -2, 0], np.float32))
-    return streams
-
-
-def test_many_tensors_measured_together_count_as_each_by_itself():
-    streams, constants = pieces(), MeasuredConstants()
-    constants.measure_all(streams)
-    for value, stream in streams.items():
-        assert constants.stats(value, lambda stream=stream: stream) == measure(stream)
-
-
-def test_short_tensors_are_measured_once():
-    streams, constants = pieces(), MeasuredConstants()
-    constants.measure_all(streams)
-    asked = [v for v in streams if constants.stats(v, lambda: Stream.of_bytes(b"")).count == 0]
-    assert asked == [2, 5, 7]  # the empty one and the long ones had not been measured
-
-
 def stream_of(*numbers: float, dtype: Any = np.float32) -> Stream:
     array = np.array(numbers, dtype)
     return Stream(array.size, array.dtype, array)
-
-
-def both_ways(stream: Stream) -> WeightStats:
-    """Measure a stream by itself, and together with others; both say the same."""
-    alone, constants = measure(stream), MeasuredConstants()
-    constants.measure_all({0: stream_of(1), 1: stream, 2: stream_of(1)})
-    assert constants.stats(1, lambda: Stream.of_bytes(b"")) == alone
-    return alone
 
 
 LIMITS = [
@@ -106,18 +73,18 @@ def test_the_number_at_a_limit_is_counted_and_its_neighbour_is_not(
     dtype: Any, fact: str, limit: float, beyond: float, sign: int
 ) -> None:
     neighbour = float(np.nextafter(np.float32(limit), np.float32(beyond)))
-    assert getattr(both_ways(stream_of(sign * limit)), fact)[dtype.name] == 1
-    assert getattr(both_ways(stream_of(sign * neighbour)), fact)[dtype.name] == 0
+    assert getattr(measure(stream_of(sign * limit)), fact)[dtype.name] == 1
+    assert getattr(measure(stream_of(sign * neighbour)), fact)[dtype.name] == 0
 
 
 def test_what_is_not_finite_is_counted_apart() -> None:
-    stats = both_ways(stream_of(np.inf, -np.inf, np.nan, -3, 0))
+    stats = measure(stream_of(np.inf, -np.inf, np.nan, -3, 0))
     nothing = {"float16": 0, "bfloat16": 0}
     assert stats == WeightStats(5, 3.0, 3.0, 1, 2, nothing, nothing)
-    stats = both_ways(stream_of(np.inf))
+    stats = measure(stream_of(np.inf))
     assert stats == WeightStats(1, 0.0, None, 0, 1, nothing, nothing)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_other_types_are_measured_as_float32(dtype: Any) -> None:
-    assert both_ways(stream_of(0.5, -2, 0, dtype=dtype)) == both_ways(stream_of(0.5, -2, 0))
+    assert measure(stream_of(0.5, -2, 0, dtype=dtype)) == measure(stream_of(0.5, -2, 0))

@@ -21,9 +21,9 @@ from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.oplists.entries import OWN_LIST
-from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
+from amp_rewrite.rewriting.paint.groups import FusedGroup
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import Target
 
@@ -52,20 +52,17 @@ _DOMAINS = {False: ("",), True: ("", "com.microsoft")}
 class PaintContext:
     """Everything a pass may ask; it never changes while painting.
 
-    What is asked of every vertex is a mask: an array of bool, by vertex.
+    A question to every vertex is answered by a mask: an array of bool, by vertex.
 
     Attributes:
         type_graph: The float32 dataflow.
-        lists: The op lists, with level and environment applied.
-        low: The low-precision type.
         kernels: The target's kernel table, or None for target "schema".
         rules: The user's rules about single nodes.
-        own: The user's rules about what became low: name -> what returns the new painting.
+        own: The user's rules about what became low: name -> a function that paints anew.
         kept: What those keep in float32 that ask before anything is painted.
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
-        moves_casts: Whether casts move across clear operators (move-casts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
         indexes_low: The operators whose kernels compute the places of results in the low type.
@@ -73,18 +70,15 @@ class PaintContext:
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         wide_ends: Those that would, but for what the model makes of them -> what that is.
         groups: The groups that the target computes as one operator each.
-        scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
             does no harm; None where the painting is to be found.
-        only_low: Whether nothing may stay float32 because of its list, as devices without float32
-            need it; what numbers forbid stays.
+        only_low: Whether no list may keep anything in float32, as for devices without float32.
         found: What data or a search have shown of the model.
         target: The target; None where the painting is of no model for one.
-        watch: Told of each pass that ran: its name, the painting before and after it.
-        values: What is known of the numbers that values hold.
+        watch: A function that gets the name of each pass, the painting before and after it.
     """
 
     type_graph: TypeGraph
@@ -105,7 +99,6 @@ class PaintContext:
     low_ends: frozenset[int] = frozenset()
     wide_ends: Mapping[int, str] = field(default_factory=dict[int, str])
     groups: tuple[FusedGroup, ...] = ()
-    scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
@@ -186,7 +179,7 @@ class PaintContext:
         return _NAMES[self._listed[vertex]]
 
     def marks_of_entries(
-        self, vertices: Iterable[int], color: Color, reason: Reason
+        self, vertices: Iterable[int], color: Color, reason: PassReason
     ) -> dict[int, Mark]:
         """Return a mark for each of some listed vertices that says why it is on its list."""
         mark_of: dict[tuple[str, str] | None, Mark] = {}
@@ -235,7 +228,7 @@ class PaintContext:
             return np.ones(n_vertices, np.bool_)
         return np.array([self.refusal(v) is None for v in range(n_vertices)], np.bool_)
 
-    def unsupported(self, vertex: int) -> Reason | None:
+    def unsupported(self, vertex: int) -> PassReason | None:
         """Return why the target cannot run a vertex in the low type, or None if it can."""
         return self._verdicts[int(self.type_graph.kind[vertex])]
 
@@ -264,12 +257,9 @@ class PaintContext:
             )
         )
 
-    @property
+    @cached_property
     def scaled(self) -> Array:
         """A mask of the vertices that make or read a value of which metadata say it was scaled."""
-        return self._remembered("scaled", self._scaled)
-
-    def _scaled(self) -> Array:
         graph, flat = self.type_graph, self.type_graph.flat
         names = scaled_values(flat.metadata_props)
         values = [v for v, name in enumerate(flat.value_names) if name in names] if names else []
@@ -308,8 +298,8 @@ class PaintContext:
             codes = [_code(self.entry(node)) for node in range(flat.n_nodes)]
             return np.array(codes, np.int8)[graph.node]
         first = {operator: node for node, operator in reversed(list(enumerate(flat.operator)))}
-        entries = [self.entry(first[i]) if i in first else None for i in range(len(flat.operators))]
-        codes = [_code(entry) for entry in entries]
+        numbers = range(len(flat.operators))
+        codes = [_code(self.entry(first[i])) if i in first else 0 for i in numbers]
         return np.array(codes, np.int8)[np.array(flat.operator, np.int64)][graph.node]
 
     @cached_property
@@ -385,18 +375,14 @@ class PaintContext:
 
     def _refused_by_rules(self, node: int) -> Mark | None:
         if node not in self._refusals:
-            self._refusals[node] = self._match_rules(node)
+            flat, refusal = self.type_graph.flat, None
+            name = flat.node_names[node]
+            if name in self.rules.preserve:
+                refusal = _refusal(Reason.PRESERVED, f"node {name} is in preserve")
+            elif self.rules.deny and (pattern := self.rules.denied_by(node_aliases(flat, node))):
+                refusal = _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
+            self._refusals[node] = refusal
         return self._refusals[node]
-
-    def _match_rules(self, node: int) -> Mark | None:
-        flat = self.type_graph.flat
-        name = flat.node_names[node]
-        if name in self.rules.preserve:
-            return _refusal(Reason.PRESERVED, f"node {name} is in preserve")
-        pattern = self.rules.denied_by(node_aliases(flat, node)) if self.rules.deny else None
-        if pattern is not None:
-            return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
-        return None
 
     def _by_node_rule(self, vertex: int) -> Mark | None:
         for rule in self._node_rules.get(self.type_graph.nodes[vertex], ()):
@@ -406,41 +392,32 @@ class PaintContext:
         return None
 
     @cached_property
-    def _verdicts(self) -> list[Reason | None]:
+    def _verdicts(self) -> list[PassReason | None]:
         """By kind of vertex, why the target cannot run it in the low type."""
         return [self._unsupported(kind) for kind in self.type_graph.kinds]
 
-    def _unsupported(self, kind: VertexKind) -> Reason | None:
+    def _unsupported(self, kind: VertexKind) -> PassReason | None:
         if self._too_old:
             return Reason.OPSET_TOO_OLD
         if kind.fixed:
             return Reason.FIXED_TYPE
         if kind.schema is None:
             return Reason.UNKNOWN_OPERATOR
-        if kind.operator.op_type in _NEVER_LOW:
+        domain, op_type, _ = kind.operator
+        if op_type in _NEVER_LOW:
             return Reason.TYPE_UNSUPPORTED
         for variable in kind.variables:
             admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
             if with_element(kind.known[variable], self.low) not in admitted:
                 return Reason.TYPE_UNSUPPORTED
-        if self.kernels is None and self._has_invalid_body(kind):
-            return Reason.TYPE_UNSUPPORTED
-        return None if self._has_kernel(kind) else Reason.NO_KERNEL
-
-    def _has_invalid_body(self, kind: VertexKind) -> bool:
-        """Tell whether a runtime that has no kernel cannot take the operator's function either."""
-        domain, op_type, _ = kind.operator
-        valid_from = 0 if domain else _INVALID_BODIES.get((op_type, self.low.name), 0)
-        return kind.opset < valid_from
-
-    def _has_kernel(self, kind: VertexKind) -> bool:
-        if self.kernels is None:
-            return True
-        if kind.operator[:2] in self.type_graph.flat.customs:
-            return True  # whoever lists it knows
+        if self.kernels is None:  # a runtime without a kernel takes the operator's function
+            valid_from = 0 if domain else _INVALID_BODIES.get((op_type, self.low.name), 0)
+            return Reason.TYPE_UNSUPPORTED if kind.opset < valid_from else None
+        if (domain, op_type) in self.type_graph.flat.customs:
+            return None  # whoever lists it knows
         types = low_types(kind.known, kind.variables, self.low)
-        domain, op_type, _ = kind.operator
-        return self.kernels.has_kernel(domain, op_type, kind.opset, types)
+        has_kernel = self.kernels.has_kernel(domain, op_type, kind.opset, types)
+        return None if has_kernel else Reason.NO_KERNEL
 
 
 _NAMES: tuple[ListName | None, ...] = (
@@ -454,9 +431,8 @@ _CODES = {name: code for code, name in enumerate(_NAMES)}
 
 def _code(entry: Entry | None) -> int:
     """Return the code of an entry's list; a constant is low for its readers, not by a list."""
-    if entry is None or (entry.key == _CONSTANT and entry.list is not ListName.DENY):
-        return 0
-    return _CODES.get(entry.list, 0)
+    is_constant = entry is not None and entry.key == _CONSTANT and entry.list is not ListName.DENY
+    return 0 if entry is None or is_constant else _CODES.get(entry.list, 0)
 
 
 def admitting_opset(kind: VertexKind, low: DType) -> int | None:
@@ -492,5 +468,5 @@ def _denied(entry: Entry | None, color: Color) -> Mark | None:
     return Mark(color, Reason.DENIED, None, f"{entry.why}{where}")
 
 
-def _refusal(reason: Reason, detail: str) -> Mark:
+def _refusal(reason: PassReason, detail: str) -> Mark:
     return Mark(Color.NONE, reason, None, detail)

@@ -1,8 +1,6 @@
 """Which type variables a model came with in 16 bits, noted in the nodes of its float32 form.
 
-A note says which node of the model as it was read a node stands for, so that the two can be told
-of each other whatever happens to the form in between: that it becomes objects, is read again, or
-is widened once more because it has another 16-bit type besides.
+A note says which node of the model as it was read a node stands for, whatever happens to the form.
 """
 
 from __future__ import annotations
@@ -17,12 +15,7 @@ from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 
 
 class GivenNote(NamedTuple):
-    """The origin of a node of the float32 form.
-
-    Attributes:
-        node: The node of the model as it was read; ABSENT for a Cast that the form needed.
-        variables: Its type variables that were low.
-    """
+    """The node as it was read, ABSENT for a Cast that the form needed, and its low variables."""
 
     node: int
     variables: frozenset[str]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.kernels.fusions import TargetFusion
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
-from amp_rewrite.values.patterns.library import PATTERNS, scaled_operands
+from amp_rewrite.values.patterns.library import PATTERNS
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 
@@ -21,21 +19,14 @@ class FusedGroup:
     """A group that the target computes as one operator.
 
     Attributes:
-        group: The nodes.
-        fusion: What the target makes of them.
         core: The vertices of the nodes without the tail.
         results: Those of the core that make a value; the exponent of a Pow, for example, is none.
-        tail: The vertices of the tail.
         inner: The values that are made and read inside.
         inputs: Its input, and what it reads that changes nothing of it.
         makers: The vertices that make its input.
-        rivals: The vertices outside the group that read its input, each with the value read: a Cast
-            of the model that used to change nothing may stand in between.
+        rivals: The vertices outside the group that read its input, each with the value read.
         ends: The names of its input that are outputs of the main graph.
-        is_called: Whether the group is the body of a function, which a runtime inlines first, or a
-            part of it; the only node is the call then.
         is_local: Whether the input is made, or enters, where the group stands.
-        words: What reports call it.
     """
 
     group: Group
@@ -48,7 +39,6 @@ class FusedGroup:
     makers: tuple[int, ...]
     rivals: tuple[tuple[int, int], ...]
     ends: tuple[int, ...]
-    is_called: bool
     is_local: bool
     words: str
 
@@ -58,86 +48,14 @@ class FusedGroup:
         return (*self.makers, *(vertex for vertex, _ in self.rivals), *self.tail)
 
 
-class FusedScale(NamedTuple):
-    """A factor that the target takes into the matrix product behind it.
-
-    Attributes:
-        scale: The vertex of the Mul or Div.
-        product: That of the MatMul.
-        words: What reports say.
-    """
-
-    scale: int
-    product: int
-    words: str
-
-
-def fused_scales(
-    type_graph: TypeGraph, fusion: TargetFusion | None, low: DType
-) -> tuple[FusedScale, ...]:
-    """Return the factors that a runtime with this fusion takes into low matrix products."""
-    opset = type_graph.flat.opsets.get("", 1)
-    if fusion is None or not fusion.runs(low, opset, low, low):
-        return ()
-    names = type_graph.flat.node_names
-    return tuple(
-        FusedScale(
-            type_graph.vertices_of(scale)[0],
-            type_graph.vertices_of(product)[0],
-            f"a factor of {names[product]}",
-        )
-        for scale, product in scaled_operands(type_graph)
-        if type_graph.vertices_of(scale) and type_graph.vertices_of(product)
-    )
-
-
 def fused_groups(
     type_graph: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
 ) -> tuple[FusedGroup, ...]:
-    """Return the groups of a model that a runtime with these fusions fuses, in 16 bits or not.
-
-    Those with a tail inside functions are among them, if a call's argument is their input.
-    """
+    """Return the groups of a model that a runtime with these fusions fuses, in 16 bits or not."""
     patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
     groups = find_groups(type_graph, patterns, low)
-    groups += _called_groups(type_graph, fusions, low)
-    if not groups:
-        return ()
-    view = PlainView(type_graph)
-    return tuple(_fused(view, group, fusions[group.name]) for group in groups)
-
-
-def _called_groups(
-    type_graph: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
-) -> Iterator[Group]:
-    """Yield, for each call whose argument is the input of a group with a tail, the call."""
-    flat, groups_of = type_graph.flat, dict[int, list[Group]]()
-    if not flat.functions:
-        return
-    view = PlainView(type_graph)
-    for node, number in enumerate(flat.operator):
-        if flat.operators[number] not in flat.functions:
-            continue
-        arguments, body = flat.inputs_of(node), called_body(type_graph, node)
-        if id(body) not in groups_of:
-            groups_of[id(body)] = list(_first_groups(body, fusions, low))
-        for group in groups_of[id(body)]:
-            place = body.flat.main.inputs.index(group.values["x"])
-            if place < len(arguments) and arguments[place] != ABSENT:
-                arguments_of_group = {"x": view.source(arguments[place])}
-                yield Group(group.name, (node,), frozenset(), arguments_of_group)
-
-
-def _first_groups(
-    body: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
-) -> Iterator[Group]:
-    """Yield the groups with a tail that alone read an input of a function."""
-    inputs = body.flat.main.inputs
-    for fused in fused_groups(body, fusions, low):
-        x = fused.group.values["x"]
-        is_first = x in inputs and fused.is_local and not fused.rivals and not fused.ends
-        if is_first and (fused.tail or fused.is_called):
-            yield fused.group
+    view = PlainView(type_graph) if groups else None
+    return tuple(_fused(view, group, fusions[group.name]) for group in groups if view is not None)
 
 
 def _fused(view: PlainView, group: Group, fusion: TargetFusion) -> FusedGroup:
@@ -160,7 +78,6 @@ def _fused(view: PlainView, group: Group, fusion: TargetFusion) -> FusedGroup:
         makers=tuple(graph.source[value] for value in inputs if graph.source[value] != ABSENT),
         rivals=tuple(_rivals(view, source, [s for s in slots if flat.reader(s) not in inside])),
         ends=tuple(v for v in view.names_of(source) if v in flat.main.outputs),
-        is_called=flat.is_call(group.nodes[-1]),
         is_local=flat.home[source] == flat.body_of[group.nodes[0]],
         words=group.words(flat.node_names),
     )

@@ -1,9 +1,8 @@
 """Guards: what keeps a value away from zero, such as an epsilon that is added to it.
 
-A guard is a bound that holds whatever the model is fed (|x| + eps, Clip), or an element that is
-there for no other reason: an addend in a sum whose sign is not known, a choice of Where. The 1 of
-1 - Sigmoid(x) guards nothing: the difference ends at zero. What only moves, scales or takes the
-root of a guarded value is guarded, too.
+A guard is a bound that holds whatever the model is fed (|x| + eps, Clip), an addend in a sum whose
+sign is not known, or a choice of Where. The 1 of 1 - Sigmoid(x) guards nothing: the difference ends
+at zero. What only moves, scales or takes the root of a guarded value is guarded, too.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""Rules that keep vertices in float32: a function that yields what to keep, and why.
-
-    @keep("keep-quotients", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 60,
-          "products of activations that only their quotient bounds, as in linear attention",
-          needs=Need.SAFETY | Need.RANGE)
-    def keep_quotients(m: Match, ask: Ask) -> Kept:
-        for quotient in m.nodes("Div"):
-            ...
-            yield Keep("nothing bounds ...", nodes)
+"""Rules that keep vertices in float32: a function that yields what to keep, and why; see `keep`.
 
 The decorator makes a pass of it: it says when the rule is asked, drops what is not low or what the
 user allows, and of two marks for one vertex keeps the first.
@@ -43,12 +35,7 @@ class Need(Flag):
 
 
 class Ask(NamedTuple):
-    """Of what a rule is asked.
-
-    Attributes:
-        context: What the passes know.
-        painting: What this round has painted; a blank one before the first.
-    """
+    """The context of the passes, and the painting of this round: a blank one before the first."""
 
     context: PaintContext
     painting: Painting
@@ -71,7 +58,7 @@ class Keep(NamedTuple):
     vertices: Iterable[int] = ()
     because: int | None = None
     constant: int | None = None
-    reason: Reason | PassReason | None = None
+    reason: PassReason | None = None
 
 
 Kept = Iterator[Keep]
@@ -80,12 +67,11 @@ Find = Callable[[Match, Ask], Kept]
 
 def keep(
     name: str,
-    reason: Reason | PassReason | str,
+    reason: PassReason | str,
     stage: Stage = Stage.KEEPING,
     order: int = 0,
-    row: str = "",
     *,
-    needs: Need = Need.SAFETY,
+    needs: Need | None = None,
     danger: bool | None = None,
     overrules: bool = False,
 ) -> Callable[[Find], PaintPass]:
@@ -96,8 +82,7 @@ def keep(
         reason: Why it keeps something: a reason, or a text that follows the name of a node.
         stage: When it is asked: GIVEN, before anything is painted, or KEEPING, of what became low.
         order: Built-in rules of a stage are asked by it; the last one to mark a vertex wins.
-        row: What docs/painting.md says of a built-in rule.
-        needs: What must hold.
+        needs: What must hold; by default SAFETY, or nothing if it `overrules`.
         danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow. None
             stands for that of the reason, or False for a text.
         overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
@@ -114,23 +99,24 @@ def keep(
         fc2 (MatMul) stays float32: it multiplies an exponential: ... (rule keep-exp-products)
     """
     why = reason
-    if not isinstance(why, (Reason, PassReason)):
+    if not isinstance(why, PassReason):
         why = PassReason(f"rule:{name}", f"it {reason}", reason, danger=True)
         danger = bool(danger)
     danger = why.danger if danger is None else danger
-    places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
+    places = (Place(stage, order), *((Place(_GIVEN[stage], order),) if danger else ()))
     every = overrules or stage is Stage.GIVEN
+    asked = (Need.NOTHING if overrules else Need.SAFETY) if needs is None else needs
 
     def rule(find: Find) -> PaintPass:
         def marks(context: PaintContext, painting: Painting) -> Marks:
-            if not _is_asked(needs, context):
+            if not _is_asked(asked, context):
                 return {}
             kept = find(context.values.match, Ask(context, painting))
             found = _marks(kept, why, context.type_graph)
             low = {v: mark for v, mark in found.items() if every or painting.is_allow(v)}
             return low if overrules else context.unless_allowed(low)
 
-        return PaintPass(find, marks, name, places, why)
+        return PaintPass(find, marks, name, places)
 
     return rule
 
@@ -141,7 +127,7 @@ def _is_asked(needs: Need, context: PaintContext) -> bool:
     return not is_unsafe and (Need.RANGE not in needs or may_leave_range(context.low))
 
 
-def _marks(kept: Kept, reason: Reason | PassReason, graph: TypeGraph) -> dict[int, Mark]:
+def _marks(kept: Kept, reason: PassReason, graph: TypeGraph) -> dict[int, Mark]:
     """Return the marks of what is kept; of two for one vertex the first."""
     marks: dict[int, Mark] = {}
     for keep in kept:

@@ -1,13 +1,11 @@
 """Masks: numbers that only serve as "lower than everything" in front of a Softmax.
 
-A mask is 0 or a fill, such as -1e9, that is added to scores; some are added to each other before.
-What makes one computes in float32 in many spellings: Min of two masks, (keep - 1) times the largest
-number, or the caller gives it. What is known of a value follows from that of its operands.
+A mask is 0 or a fill, such as -1e9, that is added to scores. The model computes it in many
+spellings, or the caller gives it. What is known of a value follows from that of its operands.
 
-Where all that reads a mask only asks which scores lie above the others, elements out of range count
-for nothing: as constants, or in front of a Cast, they may end where the low type does, for minus
-infinity makes a row that is masked as a whole NaN. Where the mask is added to something they end at
-half of that: -65504 + -20 is minus infinity again.
+Where all that reads a mask only asks which scores lie above the others, elements out of range may
+end where the low type does, for minus infinity makes a row that is masked as a whole NaN. Where
+the mask is added to something they end at half of that: -65504 + -20 is minus infinity again.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.reach import data_of, walk
 from amp_rewrite.graph.traits import TABLE, Trait, having, is_one, operator, row_of
 from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Chains, Demanded, Worklist
-from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.values.counts.find_counts import LOWEST
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.propagate import Intervals
@@ -67,9 +64,6 @@ _SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
 _ATTENDING = frozenset(name for name, row in TABLE.items() if row.masks)
 
 F = TypeVar("F")
-
-_SCORES = 1e30
-"""A magnitude that scores do not reach."""
 
 _MOST_NODES = 200
 """How many nodes make a mask at most; what takes more is no mask."""
@@ -124,10 +118,7 @@ class _Made(Demanded[F]):
 
 
 class _Reaches(_Made["float | None"]):
-    """The bound of all magnitudes; a factor that is not known counts as 1.
-
-    None is the result of a layer. Constants end where `saturated` says, in float32 as well.
-    """
+    """The bound of all magnitudes; a factor that is not known counts as 1."""
 
     most, saturated = _MOST_NODES, dict[int, float]()
 
@@ -194,10 +185,7 @@ class _FillsOf(_Made["Fills | None"]):
         )
 
     def _given(self, value: int) -> Fills | None:
-        """Return the fills of an input of the model that is added, and nothing else.
-
-        A caller's mask has the lowest number of float32, as a rule.
-        """
+        """Return the fills of an input of the model that is added, and nothing else."""
         m, input_range = self._m, self._inputs.get(value)
         if value not in m.flat.main.inputs or not self._graph.is_float32(value):
             return None
@@ -258,43 +246,22 @@ class Masks:
         It is 0 if no element may be replaced, or none is out of range.
         """
         graph, low = self._graph, self._low
-        if low is FLOAT32 or not graph.is_float32(value) or not readers or ABSENT in readers:
-            return 0.0
-        if (
-            not all_end_in_ordering(graph, value, readers)
-            or constant_tensor(graph, value) is not None
-        ):
+        if low is FLOAT32 or not graph.is_float32(value) or not self._only_orders(value, readers):
             return 0.0
         fills, reach = self.fills[value], self.reach[value]
-        if reach is None or reach < low.overflow:
+        is_constant = constant_tensor(graph, value) is not None
+        if is_constant or reach is None or reach < low.overflow:
             return 0.0
         sums = {node for v in readers for node in sums_behind(graph, v)}
         has_fills = fills is not None and not fills.is_given
         if not (has_fills or (sums and all_end_in_ordering(graph, value, readers, _SHARING))):
             return 0.0
-        alone = sums == {*readers} and self._is_alone(sums)
-        return low.max if not sums or alone else low.max / 2
+        return low.max / 2 if sums else low.max
 
-    def _is_alone(self, sums: set[int]) -> bool:
-        """Tell whether what reads a mask adds it, once, to scores that are nothing beside it.
-
-        The sum with another mask has to stay above infinity; without one, where several masks were
-        added before the Cast, the elements that more of them mask stay below the others. Constants
-        that end at half the range keep what is not constant there.
-        """
-        low, m = self._low, self._m
-        if len(sums) > 1 or self.reach.saturated or low.max * low.epsilon < _SCORES:
-            return False
-        masks, todo = 0, Worklist(*m.read(self._graph.nodes[next(iter(sums))]), most=_MOST_NODES)
-        for value in todo:
-            if value == ABSENT or not self._graph.is_float32(value):
-                continue
-            reach = self.reach[value]
-            if reach is not None:
-                masks += reach >= _SCORES
-            elif m.op(m.maker(value)) in _SUMS:
-                todo.add(m.read(m.maker(value)))
-        return masks <= 1
+    def _only_orders(self, value: int, readers: Sequence[int]) -> bool:
+        """Tell whether some vertices, and nothing opaque, read a value, and only order it."""
+        is_known = bool(readers) and ABSENT not in readers
+        return is_known and all_end_in_ordering(self._graph, value, readers)
 
     def absorbed(self, values: Iterable[int]) -> dict[int, Absorbed]:
         """Return, for values with fills out of range that nothing but orderings reads, which.
@@ -304,21 +271,12 @@ class Masks:
         """
         fills_of: dict[int, Absorbed] = {}
         for value in values:
-            fills, readers = self.fills[value], self._graph.readers(value)
+            fills = self.fills[value]
             if fills is None or fills.least < self._low.overflow or self._m.flat.is_output(value):
                 continue
-            if (
-                readers
-                and ABSENT not in readers
-                and all_end_in_ordering(self._graph, value, readers)
-            ):
+            if self._only_orders(value, self._graph.readers(value)):
                 fills_of[value] = Absorbed(fills.least / 2, self.reach[value] is not None)
         return fills_of
-
-
-def low_readers(graph: TypeGraph, painting: Painting, value: int) -> list[int]:
-    """Return the vertices that read a value in the low type."""
-    return [v for v in graph.readers(value) if v != ABSENT and painting.allow[v]]
 
 
 def _fills(elements: Array) -> Fills | None:
@@ -345,14 +303,7 @@ def all_end_in_ordering(
 def ends_in_ordering(
     graph: TypeGraph, vertex: int, value: int = ABSENT, ordering: frozenset[str] = _ORDERING
 ) -> bool:
-    """Tell whether everything that a vertex computes ends in an ordering operator.
-
-    Args:
-        graph: The model.
-        vertex: The vertex.
-        value: What it reads of which that is asked: an attention orders its mask alone.
-        ordering: The operators that order, besides those that contain a Softmax.
-    """
+    """Tell whether everything that a vertex computes ends in an ordering operator."""
     called = _op(graph, vertex)
     if called in _ATTENDING:
         return value != ABSENT and enters_as_mask(graph, vertex, lambda v: v == value)
@@ -377,12 +328,9 @@ def softmaxes(m: Chains) -> Iterator[tuple[int, int]]:
 
     That is the Exp of a Softmax that is written out, as Sub of the largest, Exp, sum and quotient.
     """
-    for node in m.nodes("LogSoftmax", "Softmax"):
-        yield node, m.read(node)[0]
-    for node in m.nodes("Exp"):
-        scores = _shifted(m.graph, node)
-        if scores != ABSENT:
-            yield node, scores
+    yield from ((node, m.read(node)[0]) for node in m.nodes("LogSoftmax", "Softmax"))
+    shifted = ((node, _shifted(m.graph, node)) for node in m.nodes("Exp"))
+    yield from (pair for pair in shifted if pair[1] != ABSENT)
 
 
 def _shifted(graph: TypeGraph, exponential: int) -> int:

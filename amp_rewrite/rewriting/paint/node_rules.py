@@ -34,12 +34,9 @@ class NodeRules:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings about a model that was run.
+    """Findings about a model that was run: nodes that have to stay float32, with reasons.
 
-    Attributes:
-        rules: The nodes, or type variables of nodes, that have to stay float32, with reasons.
-        measured: Whether data have shown what all values reach, so that no estimate of that keeps
-            anything in float32 where everything has to be in 16 bits.
+    `measured` tells whether data have shown what all values reach, so that no estimate counts.
     """
 
     rules: tuple[NodeRule, ...] = ()

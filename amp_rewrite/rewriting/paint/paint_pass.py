@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amp_rewrite.rewriting.paint.painting import Marks, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.painting import Marks, Painting
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.paint.context import PaintContext
@@ -20,41 +20,23 @@ class Stage(StrEnum):
     SEEDING = "seeding"
     COLORING = "coloring"
     KEEPING = "keeping"
-    """Exclusions of one round, and what it joins to its group; each looks at the same painting, and
-    the last to mark a vertex wins."""
+    """Exclusions of one round, all of the same painting; the last to mark a vertex wins."""
     SAVING = "saving"
     """Passes that save casts once the rest is decided."""
     HARMED = "harmed"
     JUDGING = "judging"
-    """Dangers of a painting that was given: what is wrong, not what is slow. They are those of
-    KEEPING that tell a danger, and what the rounding of constants to a file has done; HARMED: of
-    GIVEN."""
+    """Dangers of a painting that was given: those of KEEPING that tell one; HARMED: of GIVEN."""
 
 
 class Place(NamedTuple):
-    """Where a pass stands.
-
-    Attributes:
-        stage: When it runs.
-        order: Passes of a stage run by it; no two have the same.
-        row: What docs/painting.md says of it there, in Markdown; "" where another place says it.
-        label: Its short name in the algorithm, such as "P3", or "".
-    """
+    """When a pass runs; passes of a stage run by their order, and no two have the same."""
 
     stage: Stage
     order: int
-    row: str = ""
-    label: str = ""
 
 
 class PaintPass:
-    """A step of the painting: pure, without state between calls.
-
-    Attributes:
-        name: The name of its file, with hyphens.
-        places: Where it stands.
-        reasons: The reasons that it alone gives.
-    """
+    """A step of the painting: pure, without state between calls."""
 
     def __init__(
         self,
@@ -62,11 +44,9 @@ class PaintPass:
         marks: Callable[[PaintContext, Painting], Marks],
         name: str,
         places: tuple[Place, ...],
-        *reasons: Reason | PassReason,
     ) -> None:
         """Take the function that was written, and what makes marks of it."""
         self.name, self.places, self._marks = name, places, marks
-        self.reasons = tuple(each for each in reasons if isinstance(each, PassReason))
         self.__doc__, self.__module__ = function.__doc__, function.__module__
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
@@ -78,7 +58,7 @@ class PaintPass:
 
 
 def paints(
-    name: str, *places: Place, reasons: tuple[PassReason, ...] = ()
+    name: str, *places: Place
 ) -> Callable[[Callable[[PaintContext, Painting], Marks]], PaintPass]:
-    """Make a pass of a function that returns marks; `reasons` are those that it alone gives."""
-    return lambda marks: PaintPass(marks, marks, name, places, *reasons)
+    """Make a pass of a function that returns marks."""
+    return lambda marks: PaintPass(marks, marks, name, places)

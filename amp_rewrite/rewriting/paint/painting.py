@@ -39,7 +39,7 @@ class Mark(NamedTuple):
     """
 
     color: Color
-    reason: Reason | PassReason
+    reason: PassReason
     because: int | None = None
     detail: str | None = None
     constant: int | None = None
@@ -51,12 +51,7 @@ Marks = Mapping[int, Mark]
 
 @dataclass(frozen=True)
 class Painting:
-    """Vertex -> mark; a vertex without a mark has not been decided by any pass.
-
-    Attributes:
-        size: How many vertices there are.
-        marks: The marks.
-    """
+    """Vertex -> mark, of `size` vertices; one without a mark was decided by no pass."""
 
     size: int
     marks: Mapping[int, Mark] = field(default_factory=lambda: MappingProxyType({}))
@@ -100,6 +95,10 @@ class Painting:
     def allowed(self) -> Iterator[int]:
         """Yield the vertices that become low precision."""
         return (v for v, m in self.marks.items() if m.color is Color.ALLOW)
+
+    def low_readers(self, graph: TypeGraph, value: int) -> list[int]:
+        """Return the vertices that read a value in the low type."""
+        return [v for v in graph.readers(value) if self.is_allow(v)]
 
     def changes(self, before: Painting) -> dict[int, Mark]:
         """Return the marks that this painting has and an earlier one had not."""

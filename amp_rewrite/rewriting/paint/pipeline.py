@@ -1,9 +1,7 @@
 """The painting as a whole: the passes in order, and the rounds until they agree.
 
-The algorithm, pass by pass: docs/painting.md, section 3; the rounds: section 4. The rounds that
-follow the first exclude what the keeping passes keep and color the model from the start, because a
-vertex that goes may take others with it. Each round but the last excludes vertices that no earlier
-one did, and none comes back; the models of the corpus need one or two.
+The algorithm: docs/painting.md, sections 3 and 4. Each round but the last excludes vertices that no
+earlier one did, and colors the model from the start; the models of the corpus need one or two.
 """
 
 from __future__ import annotations
@@ -38,12 +36,7 @@ _RANGES = frozenset({keep_in_range.name, keep_overflows.name})
 
 
 class Round(NamedTuple):
-    """One round.
-
-    Attributes:
-        painting: What it colored.
-        kept: What each of the keeping passes marked in that, by its name.
-    """
+    """One round: what it colored, and what each keeping pass marked in that, by its name."""
 
     painting: Painting
     kept: Mapping[str, Mapping[int, Mark]]
@@ -51,12 +44,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """How a painting began.
-
-    Attributes:
-        always: What every round excluded.
-        first: The first round.
-    """
+    """The beginning of a painting: what every round excluded, and the first round."""
 
     always: Mapping[int, Mark]
     first: Round
@@ -64,13 +52,7 @@ class Course:
 
 @dataclass(frozen=True)
 class PaintResult:
-    """A finished painting.
-
-    Attributes:
-        context: What the passes of the last round knew: the context given and what was excluded.
-        painting: The color of every vertex and why, what was excluded included.
-        course: How it began; None where it was given.
-    """
+    """A finished painting, what the passes of the last round knew, and how it began."""
 
     context: PaintContext
     painting: Painting
@@ -114,7 +96,6 @@ def _rounds(
 
 
 def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintResult:
-    """Return a painting with fewer casts."""
     for step in SAVING:
         painting = step.run(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded), course)
@@ -123,12 +104,8 @@ def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintRe
 def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
     """Return the painting of a model of which all numbers are taken to fit the low type.
 
-    Its first round is that of the painting that knows the numbers, and so is what the passes mark
-    in it that do not ask whether they fit.
-
-    Args:
-        context: What a painting of the model knew in its last round.
-        course: How that began; None if it is not known.
+    Its first round is that of the painting that knows the numbers (`course`, if known), and so is
+    what the passes mark in it that do not ask whether they fit.
     """
     start = replace(context, values=context.values.fitting(), excluded={})
     if course is None or context.joined:
@@ -156,9 +133,8 @@ def paint_once(context: PaintContext) -> Painting:
 def keep_given(context: PaintContext) -> Painting:
     """Return the colors that were given, without what is denied or excluded.
 
-    No operator is painted that was not, and none is dropped because it gains nothing. Nothing is
-    denied inside a group that is low as a whole and that the target computes as one operator, nor
-    in the tail that a normalization with a low input has no kernel without.
+    Nothing is denied inside a group that is low as a whole, nor in the tail that a normalization
+    with a low input has no kernel without.
     """
     if context.given is None:
         return spread_deny.run(context, Painting.blank(context.type_graph))

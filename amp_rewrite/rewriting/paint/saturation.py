@@ -1,9 +1,7 @@
 """The outcome for elements of a constant that are out of the range of the low type.
 
-Minus infinity plus a fully masked row is NaN after Softmax, so that a mask (masks.py) ends at
-the lowest finite value; at half of it where it is added to something, for -65504 + -20 is minus
-infinity again. A bound of Clip becomes infinite, which bounds nothing either. There are no others:
-what else reads a constant out of range stays float32 (passes/keep_overflows.py).
+A mask (masks.py) ends at the lowest finite value, or at half of it where it is added to something;
+a bound of Clip becomes infinite. What else reads one stays float32 (passes/keep_overflows.py).
 """
 
 from __future__ import annotations
@@ -68,11 +66,7 @@ def saturates_in_float32(context: PaintContext, value: int) -> bool:
 
 
 def may_stand_behind_cast(context: PaintContext, value: int) -> bool:
-    """Tell whether a Cast may come between a constant and all that reads it.
-
-    What is opaque gets what it got; a node that the user preserves is not touched; what a Cast of
-    the model reads would be cast twice; and an output of a graph keeps its type.
-    """
+    """Tell whether a Cast may come between a constant and all that reads it."""
     graph, flat = context.type_graph, context.type_graph.flat
     if flat.is_output(value):
         return False

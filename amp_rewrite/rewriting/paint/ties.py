@@ -21,11 +21,9 @@ _EXPERTS = frozenset({"T", "T2"})
 def variable_ties(kernels: KernelTable | None, low: DType) -> Tie:
     """Return the ties of a target; None for the kernels of target "schema".
 
-    The result of a normalization has the type of its input, or it would be no path from layer to
-    layer. The scales of quantised experts have the type of the data, whatever kernels admit. And
-    CUDA's BatchNormalization, for example, has kernels for T = T1 = T2 only. Variables without a
-    kernel of their own in the low type are tied if there is a kernel for all of them together, or
-    else together with every other float32 variable of the node.
+    The result of a normalization has the type of its input, and the scales of quantised experts
+    that of the data. Variables without a kernel of their own in the low type are tied if there is a
+    kernel for all of them together, or else together with every other float32 variable.
     """
 
     def tie(called: Operator, opset: int, type_of: Mapping[str, str]) -> Sequence[frozenset[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import NamedTuple
@@ -20,13 +20,13 @@ from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.guards import Guards
 from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.match import Chains
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason, Reason
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.values.magnitudes.estimate import DOUBT
 from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
-from amp_rewrite.values.sum_lengths import inner_sum, terms_of
+from amp_rewrite.values.sum_lengths import InnerSum, inner_sum, terms_of
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
@@ -36,14 +36,9 @@ _ROOM = DOUBT * DOUBT
 
 
 class Beyond(NamedTuple):
-    """How a value leaves the range of the low type.
+    """How a value leaves the range of the low type, in a sentence for the user."""
 
-    Attributes:
-        reason: CERTAIN_OVERFLOW or LIKELY_OVERFLOW.
-        detail: A sentence for the user.
-    """
-
-    reason: Reason
+    reason: PassReason
     detail: str
 
 
@@ -52,15 +47,11 @@ class ValueFacts:
     """Facts that no painting changes; each is found when it is first asked for.
 
     Attributes:
-        type_graph: The float32 dataflow.
-        low: The low-precision type.
         inputs: Graph input -> what the user says of its elements.
         variables: Graph inputs that are training variables: nothing is known of their elements.
-        measured: The statistics of the constants looked at.
         low_inputs: Whether graph inputs in 16 bits are taken to be normalised, as float32 ones are.
         likely: Value -> what it is likely to reach, as far as that was asked for.
-        fits: Whether all numbers are taken to be in the range of the low type, so that a painting
-            tells what would be low if they were.
+        fits: Whether all numbers are taken to be in the range of the low type.
     """
 
     type_graph: TypeGraph
@@ -115,83 +106,76 @@ class ValueFacts:
         if not self._leaves_range:
             return beyond_of
         for value in _computed(self.type_graph, self.intervals.may_reach(self.low.overflow)):
-            beyond = self._beyond(names[value], self.intervals[value], partial(self._likely, value))
-            if beyond is not None:
+            likely = partial(self._likely, value)
+            if beyond := self._beyond(names[value], self.intervals[value], likely):
                 beyond_of[value] = beyond
         return beyond_of
 
-    @cached_property
-    def beyond_inside(self) -> Mapping[int, Beyond]:
-        """The nodes with a sum inside, which no output gives, that leaves the range."""
+    def beyond_inside(
+        self, adds_low: Container[tuple[str, str]], squares_low: Container[tuple[str, str]]
+    ) -> dict[int, Beyond]:
+        """Return the nodes inside which something leaves the range that no output gives.
+
+        It is a partial sum of an operator whose kernels add in the low type (`adds_low`), a
+        variance where kernels keep that in it (`squares_low`), or the sum in front of a norm.
+        """
         flat, beyond_of = self.type_graph.flat, dict[int, Beyond]()
-        sums = [
-            None if called in flat.functions or not self._leaves_range else inner_sum(called)
-            for called in flat.operators
-        ]
-        for node, number in enumerate(flat.operator) if any(sums) else ():
-            inside = sums[number]
-            if inside is None or len(flat.outputs_of(node)) > inside.output:
-                continue
-            terms = terms_of(flat, node, inside)
-            if not terms or not self.type_graph.is_float32(terms[0]):
-                continue
-            interval = reduce(add, [self.intervals[v] for v in terms])
-            name = f"the sum inside {flat.node_names[node]}"
-            beyond = self._beyond(name, interval, partial(self._likely_sum, terms))
-            if beyond is not None:
-                beyond_of[node] = beyond
+        for number, called in enumerate(flat.operators) if self._leaves_range else ():
+            inside = None if called in flat.functions else inner_sum(called)
+            adds = called[:2] in adds_low and has(called, Trait.CONTRACTS)
+            squares = called[:2] in squares_low
+            for node in flat.nodes_calling((number,)) if inside or adds or squares else ():
+                found = self._partial_sum(node) if adds else None
+                found = self._variance(node, inside) or found if squares else found
+                found = self._inner_sum(node, inside) or found if inside else found
+                if found is not None:
+                    beyond_of[node] = found
         return beyond_of
 
-    def beyond_sums(self, adds_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
-        """Return the products whose partial sums are likely to leave the range.
+    def _partial_sum(self, node: int) -> Beyond | None:
+        inputs, name = self.type_graph.flat.inputs_of(node), self.type_graph.flat.node_names[node]
+        reached = self.outliers.partial_sum(*inputs[:2]) if len(inputs) > 1 else 0.0
+        return self._likely_beyond(f"a partial sum of {name}", reached)
 
-        `adds_low` are the operators whose kernels add in the low type.
-        """
-        flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
-        asked = [
-            self._leaves_range and called[:2] in adds_low and has(called, Trait.CONTRACTS)
-            for called in flat.operators
-        ]
-        for node in flat.nodes_calling(k for k, is_asked in enumerate(asked) if is_asked):
-            inputs = flat.inputs_of(node)
-            reached = self.outliers.partial_sum(*inputs[:2]) if len(inputs) > 1 else 0.0
-            if reached >= low.overflow:
-                name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
-                detail = f"a partial sum of {name} is likely to reach {reached:.2g}, {end}"
-                beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
-        return beyond_of
+    def _variance(self, node: int, inside: InnerSum | None) -> Beyond | None:
+        flat = self.type_graph.flat
+        terms = terms_of(flat, node, inside) if inside else flat.inputs_of(node)[:1]
+        estimate = self.estimates.total(terms)
+        bound = sum(self.intervals[v].magnitude for v in terms)
+        square = 0.0 if estimate is None else _ROOM * estimate.square
+        name = f"the variance inside {flat.node_names[node]}"
+        return self._likely_beyond(name, min(square, bound * bound))
 
-    def beyond_variances(self, squares_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
-        """Return the normalizations whose variance is likely to leave the range.
+    def _inner_sum(self, node: int, inside: InnerSum) -> Beyond | None:
+        flat = self.type_graph.flat
+        terms = terms_of(flat, node, inside)
+        is_given = len(flat.outputs_of(node)) > inside.output
+        if is_given or not terms or not self.type_graph.is_float32(terms[0]):
+            return None
 
-        `squares_low` are the operators whose kernels keep it in the low type.
-        """
-        flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
-        asked = [self._leaves_range and called[:2] in squares_low for called in flat.operators]
-        for node in flat.nodes_calling(k for k, is_asked in enumerate(asked) if is_asked):
-            inside = inner_sum(flat.called(node))
-            terms = terms_of(flat, node, inside) if inside else flat.inputs_of(node)[:1]
+        def likely() -> float:
             estimate = self.estimates.total(terms)
-            bound = sum(self.intervals[v].magnitude for v in terms)
-            square = 0.0 if estimate is None else _ROOM * estimate.square
-            if min(square, bound * bound) >= low.overflow:
-                name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
-                detail = f"the variance inside {name} is likely to reach {square:.2g}, {end}"
-                beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
-        return beyond_of
+            largest = 0.0 if estimate is None else estimate.largest
+            return max(largest, self.outliers.total_peak(terms))
+
+        interval = reduce(add, [self.intervals[v] for v in terms])
+        return self._beyond(f"the sum inside {flat.node_names[node]}", interval, likely)
 
     def _beyond(self, name: str, interval: Interval, likely: Callable[[], float]) -> Beyond | None:
         """Return how a value leaves the range of the low type, for certain or by an estimate."""
-        low, end = self.low, f"{self.low.name} ends at {self.low.max:.6g}"
+        low = self.low
         if interval.magnitude < low.overflow:
             return None
         if low.overflow <= interval.reach <= FLOAT32.max:
+            end = f"{low.name} ends at {low.max:.6g}"
             detail = f"{name} reaches at least {interval.reach:.4g}, {end}"
             return Beyond(Reason.CERTAIN_OVERFLOW, detail)
-        largest = min(likely(), interval.magnitude)
-        if largest < low.overflow:
-            return None
-        return Beyond(Reason.LIKELY_OVERFLOW, f"{name} is likely to reach {largest:.2g}, {end}")
+        return self._likely_beyond(name, min(likely(), interval.magnitude))
+
+    def _likely_beyond(self, name: str, reached: float) -> Beyond | None:
+        low = self.low
+        detail = f"{name} is likely to reach {reached:.2g}, {low.name} ends at {low.max:.6g}"
+        return Beyond(Reason.LIKELY_OVERFLOW, detail) if reached >= low.overflow else None
 
     def _likely(self, value: int) -> float:
         """Return the likely largest magnitude of a value; 0 if nothing is known."""
@@ -200,10 +184,6 @@ class ValueFacts:
             largest = 0.0 if estimate is None else estimate.largest
             self.likely[value] = max(largest, self.outliers.peak(value))
         return self.likely[value]
-
-    def _likely_sum(self, terms: Sequence[int]) -> float:
-        estimate = self.estimates.total(terms)
-        return max(0.0 if estimate is None else estimate.largest, self.outliers.total_peak(terms))
 
     def fitting(self) -> ValueFacts:
         """Return the facts of which all numbers are taken to be in the range."""
@@ -224,10 +204,6 @@ class ValueFacts:
         """Return the statistics of a constant with these contents."""
         return self.measured.stats(value, lambda: tensor.stream)
 
-    def measure_all(self, tensors: Mapping[int, StoredTensor]) -> None:
-        """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
-        self.measured.measure_all({value: tensor.stream for value, tensor in tensors.items()})
-
 
 class Match(Chains):
     """Questions about one model, and what is known of the numbers in it."""
@@ -239,10 +215,7 @@ class Match(Chains):
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
-    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not.
-
-    Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
-    """
+    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not."""
     flat, held = type_graph.flat, _moved_constants(type_graph)
     entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
     values = np.array([*entries, *flat.outputs], np.int64)

@@ -1,8 +1,7 @@
 """Graph inputs and outputs that stay float32 though they may give up their type.
 
-Rounding at the door is no better than rounding inside: an input of which the model makes an angle,
-an index or a count, one from which it takes numbers as large as the input itself, and a state that
-goes from call to call.
+They are an input of which the model makes an angle, an index or a count, one from which it takes
+numbers as large as the input itself, and a state that goes from call to call.
 
 Evidence: the time 998.39 as a float16 input becomes 998.5, and the features of its angle are 1.6 %
 off without it, 0.1 % with it.
@@ -87,10 +86,7 @@ def _normalizing(m: Match, value: int, grouped: set[int]) -> Iterator[int]:
 
 
 def _takes_own(m: Match, node: int, value: int) -> bool:
-    """Tell whether a node takes from a value others of its elements, or a mean or end of them.
-
-    So does a quotient of elements whose logarithm is taken, or from which one is taken.
-    """
+    """Tell whether a node takes from a value others of its elements, or a mean or end of them."""
     if not m.is_a(node, "Sub", "Div"):
         return False
     others, ahead = [w for w in m.read(node) if w != value], m.readers(m.made(node))

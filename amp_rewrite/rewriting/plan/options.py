@@ -39,6 +39,7 @@ from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.plan.input_ranges import (
     FreeLengths,
     InputRanges,
@@ -47,7 +48,7 @@ from amp_rewrite.rewriting.plan.input_ranges import (
     free_lengths,
     input_ranges,
 )
-from amp_rewrite.rewriting.rules.keep_rules import Rule, checked_rules
+from amp_rewrite.rewriting.rules.keep_rules import checked_rules
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.flat import FlatGraph
@@ -266,12 +267,10 @@ class RewriteOptions:
         "stays free in the result. In Python also `{name: length}`.",
         check=free_lengths,
     )
-    rules: Sequence[Rule] = shown(
+    rules: Sequence[PaintPass] = shown(
         (),
         RULES,
-        "[Rules of your own](#rules-of-your-own): objects with a method `keep(node)` that "
-        "returns why a node stays float32, or None; or functions under "
-        "`amp_rewrite.rules.keep`.",
+        "[Rules of your own](#rules-of-your-own): functions under `amp_rewrite.rules.keep`.",
         check=checked_rules,
     )
     strict: bool = shown(
@@ -508,7 +507,7 @@ class StepChanges(TypedDict, total=False):
     variables: Names
     input_ranges: Ranges
     dims: Dims
-    rules: Sequence[Rule]
+    rules: Sequence[PaintPass]
     strict: bool
 
 

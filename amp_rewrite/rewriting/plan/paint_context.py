@@ -22,7 +22,7 @@ from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_mask
-from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
+from amp_rewrite.rewriting.paint.groups import fused_groups
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
@@ -31,7 +31,6 @@ from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.rules.own_rules import with_rules
-from amp_rewrite.values.patterns import library
 
 _KEPT = 2
 """How many paintings of a model are kept: without findings, and with the last ones."""
@@ -114,7 +113,6 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         squares_low=operators_computing_in(target, options.low, "variances"),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
-        scaled_operands=fused_scales(type_graph, table.get(library.SCALED_PRODUCT), options.low),
         cut={} if rounding is None else rounding.cut,
         given=low_before,
         only_low=options.only is not None,

@@ -15,7 +15,7 @@ from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Painting, PassReason, Reason
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.advice import advised_opset
@@ -173,7 +173,7 @@ def _changed(
             yield RangeRecord(name, count, stats.max_abs, action, consumers)
 
 
-def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
+def _kept(context: PaintContext, reason: PassReason) -> Iterator[RangeRecord]:
     """Yield a record per constant that keeps its consumers float32."""
     type_graph, low = context.type_graph, context.low
     consumers: dict[int, list[str]] = {}

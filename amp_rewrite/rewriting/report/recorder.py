@@ -12,7 +12,7 @@ from amp_rewrite.graph.modules import noted_module
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext, admitting_opset
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import (
     CastRecord,
@@ -96,14 +96,14 @@ class Recorder:
         largest = max(bounds, default=math.inf)
         return largest if math.isfinite(largest) else None
 
-    def _converted_constants(self) -> dict[int, tuple[str, Reason]]:
+    def _converted_constants(self) -> dict[int, tuple[str, PassReason]]:
         """Return constant -> its type in the file now, and why."""
         weights = (w for w in self.plan.weights if not w.keep_float32)
         reasons = {True: Reason.CONVERTED, False: Reason.STORED}
         return {w.value: (w.dtype.name, reasons[w.loss is None]) for w in weights}
 
     def _constant_variables(
-        self, node: int, converted: dict[int, tuple[str, Reason]]
+        self, node: int, converted: dict[int, tuple[str, PassReason]]
     ) -> dict[str, VariableRecord]:
         graph = self.context.type_graph
         kept = FLOAT32.name, Reason.CONSTANT

@@ -13,7 +13,7 @@ from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name, keep_long_sums
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name
 from amp_rewrite.rewriting.report.records import UnmatchedRule
 from amp_rewrite.rewriting.report.report_lines import unmatched_line
 from amp_rewrite.values.magnitudes.estimate import PEAK
@@ -67,7 +67,7 @@ def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
 def unknown_lengths(context: PaintContext, painting: Painting) -> tuple[str, ...]:
     """Return the free dimensions that keep sums float32, for nobody said how long they are."""
     graph, flat = context.type_graph, context.type_graph.flat
-    kept = [v for v, mark in painting.marks.items() if mark.reason in keep_long_sums.reasons]
+    kept = [v for v, mark in painting.marks.items() if mark.reason is Reason.LONG_SUM]
     is_unknown = any(is_to_name(flat, int(graph.node[v])) for v in kept)
     return flat.unknown_lengths if is_unknown else ()
 

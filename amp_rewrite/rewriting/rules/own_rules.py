@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Marks, Painting
-from amp_rewrite.rewriting.reasons import PassReason
-from amp_rewrite.rewriting.rules.keep_rules import KeepRule, Rule, RuleNode, called, said_of
-
-_OF_USER = "is kept by a rule of the user"
 
 
-def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
+def with_rules(context: PaintContext, rules: Iterable[PaintPass]) -> PaintContext:
     """Return a context in which rules of the user count.
 
     Those of the stage GIVEN are asked here; of two marks for one vertex the first stays.
@@ -24,7 +19,7 @@ def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
     Raises:
         OptionError: A rule fails, or two of the stage KEEPING have one name.
     """
-    steps = [_named(r if isinstance(r, PaintPass) else _of_object(r)) for r in rules]
+    steps = [_named(rule) for rule in rules]
     given = [step for step in steps if step.places[0].stage is Stage.GIVEN]
     asked = [step for step in steps if step not in given]
     own = {step.name: step.run for step in asked}
@@ -34,29 +29,6 @@ def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
     for step in reversed(given):
         kept |= step.run(context, Painting.blank(context.type_graph)).marks
     return replace(context, own=own, kept=kept)
-
-
-def _of_object(rule: KeepRule) -> PaintPass:
-    """Return an object with a method `keep` as a pass; it is asked of every node once."""
-    name, text = called(rule), getattr(rule, "reason", None)
-
-    @keep(name, text or _OF_USER, Stage.GIVEN, needs=Need.NOTHING, overrules=True)
-    def find(m: Match, _: Ask) -> Kept:
-        nodes = dict.fromkeys(m.graph.nodes)
-        found = {node: said_of(rule, RuleNode(m.graph, node)) for node in nodes}
-        said = {node: " ".join(why.split()) for node, why in found.items() if why is not None}
-        reason = None if text else _told(name, [*said.values()])
-        yield from (Keep(why, [node], reason=reason) for node, why in said.items())
-
-    return find
-
-
-def _told(name: str, texts: Sequence[str]) -> PassReason | None:
-    """Return the reason of a rule that gives one with each node: what the report says of all."""
-    if not texts:
-        return None
-    more = ", among other reasons" if len({*texts}) > 1 else ""
-    return PassReason(f"rule:{name}", f"it {_OF_USER}", f"{texts[0]}{more}", danger=True)
 
 
 def _named(rule: PaintPass) -> PaintPass:
@@ -75,4 +47,4 @@ def _named(rule: PaintPass) -> PaintPass:
             for vertex, mark in found.items()
         }
 
-    return PaintPass(marks, marks, rule.name, rule.places, *rule.reasons)
+    return PaintPass(marks, marks, rule.name, rule.places)

@@ -191,7 +191,6 @@ class _Choice:
         """Return, by element, the largest exponent with which a constant fits."""
         value_of, limits = system.value_of, dict[int, float]()
         held = {c: constant_tensor(self.graph, value_of(c)) for c in sorted(system.constants)}
-        self.facts.measure_all({value_of(c): t for c, t in held.items() if t is not None})
         for constant, tensor in held.items():
             if tensor is not None:
                 value = value_of(constant)

@@ -34,10 +34,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sum", "Mod", "Pow", "Neg", "Max", "M
 
 
 def constant_places(type_graph: TypeGraph) -> dict[int, Fact]:
-    """Return, by constant, what is known of those that run through places.
-
-    Those that layers alone read, as weights, are not looked at.
-    """
+    """Return, by constant, what is known of those that run through places."""
     flat, facts = type_graph.flat, dict[int, Fact]()
     for value in read_constants(type_graph):
         tensor = constant_tensor(type_graph, value)

@@ -65,14 +65,7 @@ class Fact(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One input of an operator.
-
-    Attributes:
-        fact: What is known of it, or None.
-        constant: Its elements if it is a constant that is not too long, or None.
-        is_long: Whether it is a constant that is too long.
-        is_constant: Whether it is a constant as the file has it, whatever is known of it.
-    """
+    """One input of an operator."""
 
     fact: Fact | None
     constant: Array | None = None
@@ -136,9 +129,7 @@ def united(old: Fact, new: Fact) -> Fact:
     """Return what holds of both."""
     kind = max(old, new, key=lambda f: f.kind)
     return kind._replace(
-        whole=old.whole and new.whole,
-        ramp=old.ramp or new.ramp,
-        mixed=old.mixed or new.mixed,
+        whole=old.whole and new.whole, ramp=old.ramp or new.ramp, mixed=old.mixed or new.mixed
     )
 
 
@@ -156,12 +147,7 @@ EXACT = 256
 
 
 def rule_of(called: Operator, terms: int | None) -> Rule | None:
-    """Return the rule of an operator, or None if its result is data.
-
-    Args:
-        called: The operator.
-        terms: How many products it adds up for each element, None if that is unknown.
-    """
+    """Return the rule of an operator, or None if its result is data."""
     if called.domain != "" or has(called, Trait.SCALE_INVARIANT):
         return None
     rule = _BY_NAME.get(called.op_type)
@@ -189,20 +175,13 @@ def _mixed(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _handed_on(operands: Sequence[Operand]) -> Fact | None:
-    """Some of the elements of all operands, or what is computed of them: it need not be whole.
-
-    With data among them it is data: the gradient of a softmax is probabilities with some of them,
-    less one over the number of examples, put back in their places.
-    """
+    """Some of the elements of all operands, or what is computed of them: it need not be whole."""
     fact = None if any(o.is_plain for o in operands) else _mixed(operands)
     return None if fact is None else fact.of_kind(fact.kind)
 
 
 def _multiplied(operands: Sequence[Operand]) -> Fact | None:
-    """A product; what a flag multiplies stays what it is, and zero.
-
-    A place times data is a place: an angle that grows with time, a grid that is turned.
-    """
+    """A product; what a flag multiplies stays what it is, and zero."""
     if any(o.is_plain for o in operands):
         return _placed(operands)
     main = strongest(operands)
@@ -219,10 +198,7 @@ def _placed(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _divided(operands: Sequence[Operand]) -> Fact | None:
-    """A quotient: one count divided by another is normalised, a constant divided by one is not.
-
-    A divisor of another type, which the standard does not admit, is not an operand.
-    """
+    """A quotient: one count divided by another is normalised, a constant divided by one is not."""
     if len(operands) != 2:
         return None
     dividend, divisor = operands
@@ -237,10 +213,7 @@ def _divided(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _raised(operands: Sequence[Operand]) -> Fact | None:
-    """A power: of a count it is one; a count as exponent gives something else.
-
-    An exponent that is an integer is not an operand.
-    """
+    """A power: of a count it is one; a count as exponent gives something else."""
     if any(o.is_plain for o in operands):
         return None
     base, main = operands[0], next((o.fact for o in operands if o.fact is not None), None)
@@ -281,10 +254,7 @@ def _averaged(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
-    """A matrix product or convolution: a sum of a few products is arithmetic, a long one a layer.
-
-    One with a constant of whole numbers counts: that with a triangle of ones is a running sum.
-    """
+    """A product or convolution: a sum of a few products is arithmetic, a long one a layer."""
     factors = operands[:2]
     product = _multiplied(factors)
     if terms == 1:

@@ -41,36 +41,21 @@ _WIDE = 32
 _DOUBLE, _BOOL = "tensor(double)", "tensor(bool)"
 
 
-Call = Callable[[TypeGraph, int, Sequence["Fact | None"]], Sequence["Fact | None"]]
-"""The facts about the outputs of a node that calls a function, from those about its inputs."""
-
-
 class Counts(Sweep[Fact | None]):
-    """The counts, flags and places in a model, or in the body of a function."""
+    """The counts, flags and places in a model."""
 
     def __init__(
         self,
         type_graph: TypeGraph,
         largest: Callable[[int], float],
-        call: Call,
         inputs: Mapping[int, Fact | None],
     ) -> None:
-        """Follow them.
-
-        Args:
-            type_graph: The model.
-            largest: Tells of a value a magnitude that no element of it exceeds.
-            call: What model-local functions make of what they are given.
-            inputs: What is known of inputs of the graph; None stands for data.
-        """
+        """Follow them."""
         super().__init__(type_graph)
-        self._largest, self._call, self._facts = largest, call, dict(inputs)
+        self._largest, self._facts = largest, dict(inputs)
         self._constants: dict[int, Array | None] = {}
         flat = self.flat
-        self._begins = [
-            called in flat.functions or has(called, Trait.CASTS, Trait.ENUMERATES)
-            for called in flat.operators
-        ]
+        self._begins = [has(called, Trait.CASTS, Trait.ENUMERATES) for called in flat.operators]
         if any(self._begins) or any(fact is not None for fact in self._facts.values()):
             self.sweep(flat.main.nodes)
 
@@ -155,11 +140,8 @@ class Counts(Sweep[Fact | None]):
         """Return the facts about what a node makes as float32."""
         flat, called, outputs = self.flat, self.flat.called(node), self.flat.outputs_of(node)
         inputs = flat.inputs_of(node)
-        if not self.is_complete(node):
+        if not self.is_complete(node) or flat.is_call(node):
             return [None] * len(outputs)
-        if flat.is_call(node):
-            read = [None if v == ABSENT else self[v] for v in inputs]
-            return self._call(self.type_graph, node, read)
         if has(called, Trait.ENUMERATES):
             return [Fact(Kind.COUNT, value, ramp=True) for value in outputs]
         if self._is_made_a_float(node):
@@ -324,11 +306,7 @@ def _flags_behind(type_graph: TypeGraph, value: int) -> Iterator[int]:
 
 
 def before(type_graph: TypeGraph, vertex: int) -> Iterator[int]:
-    """Yield the vertices of whose results a vertex computes its own.
-
-    All vertices of a node read for it, as the two of a Cast; what a node with graphs hands on are
-    as many values as it has vertices.
-    """
+    """Yield the vertices of whose results a vertex computes its own."""
     node = type_graph.nodes[vertex]
     apart = has(type_graph.flat.called(node), Trait.SUBGRAPHS)
     for variable in (vertex,) if apart else type_graph.vertices_of(node):

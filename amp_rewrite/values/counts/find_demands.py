@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.traits import Trait, has, row_of
-from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts, before
 
@@ -25,7 +22,7 @@ class Demand(NamedTuple):
         vertex: The vertex that reads it.
         value: The value.
         noun: What it is.
-        name: The name of the operator that demands; it may be inside a function.
+        name: The name of the node that demands.
     """
 
     vertex: int
@@ -46,15 +43,17 @@ class Step(NamedTuple):
     because: int | None
 
 
-Demanded = Callable[[TypeGraph, int], Sequence[tuple[int, str, str]]]
-"""The inputs that a node with a call demands, what each is, and the name of what demands it."""
-
-
-def find_demands(type_graph: TypeGraph, demanded: Demanded) -> list[Demand]:
+def find_demands(type_graph: TypeGraph) -> list[Demand]:
     """Return the inputs whose absolute error matters, in execution order of their readers."""
-    local = type_graph.flat.functions
-    concerned = type_graph.where(lambda k: k.operator in local or _demands(k))
-    return [d for v in vertices_in(concerned) for d in _demanded_by(type_graph, v, demanded)]
+    flat, demands = type_graph.flat, list[Demand]()
+    for vertex in vertices_in(type_graph.where(_demands)):
+        node = type_graph.nodes[vertex]
+        name, called, first = flat.node_names[node], flat.called(node), flat.input_start[node]
+        for index, value in enumerate(flat.inputs_of(node)):
+            noun = _noun(called, index) if type_graph.reads[first + index] == vertex else None
+            if noun is not None:
+                demands.append(Demand(vertex, value, noun, name))
+    return demands
 
 
 def _demands(kind: VertexKind) -> bool:
@@ -63,21 +62,6 @@ def _demands(kind: VertexKind) -> bool:
     if has(called, Trait.CASTS):
         return any("int" in type_ for type_ in kind.known.values())
     return has(called, Trait.PERIODIC, Trait.JUMPS) or bool(row_of(called).coordinates)
-
-
-def _demanded_by(type_graph: TypeGraph, vertex: int, demanded: Demanded) -> Iterator[Demand]:
-    flat = type_graph.flat
-    node = type_graph.nodes[vertex]
-    first, inputs = flat.input_start[node], flat.inputs_of(node)
-    if flat.is_call(node):
-        inputs_demanded = demanded(type_graph, node)
-    else:
-        name, called = flat.node_names[node], flat.called(node)
-        nouns = [(i, _noun(called, i)) for i in range(len(inputs))]
-        inputs_demanded = [(i, noun, name) for i, noun in nouns if noun is not None]
-    for index, noun, name in inputs_demanded:
-        if type_graph.reads[first + index] == vertex:
-            yield Demand(vertex, inputs[index], noun, name)
 
 
 def _noun(called: Operator, index: int) -> str | None:
@@ -93,10 +77,7 @@ def _noun(called: Operator, index: int) -> str | None:
 
 
 def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
-    """Return the operands of differences of places and what data have moved away from them.
-
-    What remains is how far they were moved, which is small beside where they are.
-    """
+    """Return the operands of differences of places and what data have moved away from them."""
     flat, demands = type_graph.flat, list[Demand]()
     for node in flat.nodes_of("Sub"):
         read = flat.inputs_of(node)[:2]
@@ -115,17 +96,7 @@ def follow_demands(
     counts: Counts,
     is_harmless: Callable[[int, Fact, bool], bool],
 ) -> tuple[dict[int, Step], dict[int, Demand]]:
-    """Follow demands backward through what is no data.
-
-    Return vertex -> why it is demanded, by the first demand; and input of the graph -> who does.
-
-    Args:
-        type_graph: The model.
-        demands: The demands.
-        counts: What is known of its values.
-        is_harmless: Tells of a vertex, what is known of it, and whether small errors do no harm,
-            if rounding its result does none; demands end there.
-    """
+    """Return vertex -> why it is demanded, first; and input of the graph -> who demands it."""
     flat, steps, demanded = type_graph.flat, dict[int, Step](), dict[int, Demand]()
     inputs = set(flat.main.inputs)
     for demand in demands:
@@ -144,64 +115,3 @@ def follow_demands(
             stack += [(v, ABSENT, vertex) for v in flat.inputs_of(node) if v in inputs]
             stack += [(ABSENT, v, vertex) for v in before(type_graph, vertex)]
     return steps, demanded
-
-
-class Functions:
-    """The counts that model-local functions make, and which of their inputs they demand.
-
-    The body of a function is followed as a model is, once for each way of calling it.
-    """
-
-    def __init__(self) -> None:
-        """Know nothing yet."""
-        self._results: dict[tuple[object, ...], list[Fact | None]] = {}
-        self._demanded: dict[int, list[tuple[int, str, str]]] = {}
-
-    def results(
-        self, type_graph: TypeGraph, node: int, operands: Sequence[Fact | None]
-    ) -> Sequence[Fact | None]:
-        """Return the facts about the outputs of a call, from those about its inputs."""
-        body = called_body(type_graph, node)
-        inside = [
-            None if fact is None else fact._replace(origin=_outside(i))
-            for i, fact in enumerate(operands)
-        ]
-        key = (id(body), *inside)
-        if key not in self._results:
-            inputs = dict(zip(body.flat.main.inputs, inside, strict=False)) | constant_places(body)
-            counts = Counts(body, lambda _: math.inf, self.results, inputs)
-            self._results[key] = [counts[value] for value in body.flat.main.outputs]
-        outputs = type_graph.flat.outputs_of(node)
-        facts = self._results[key][: len(outputs)]
-        facts += [None] * (len(outputs) - len(facts))
-        return [
-            None if fact is None else fact._replace(origin=_origin(fact, value, operands))
-            for fact, value in zip(facts, outputs, strict=True)
-        ]
-
-    def demanded(self, type_graph: TypeGraph, node: int) -> Sequence[tuple[int, str, str]]:
-        """Return inputs of a call, what each is, and the name of what demands it."""
-        body = called_body(type_graph, node)
-        key = id(body)
-        if key not in self._demanded:
-            inputs = body.flat.main.inputs
-            places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
-            demands = find_demands(body, self.demanded)
-            places_inside = places | constant_places(body)
-            counts = Counts(body, lambda _: math.inf, self.results, places_inside)
-            _, demanded = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
-            self._demanded[key] = [
-                (inputs.index(v), demand.noun, demand.name) for v, demand in demanded.items()
-            ]
-        return self._demanded[key]
-
-
-def _outside(index: int) -> int:
-    """Return a number for an input of a call that is not a number of a value inside."""
-    return -2 - index
-
-
-def _origin(fact: Fact, output: int, operands: Sequence[Fact | None]) -> int:
-    """Return where a fact began: before the call, or inside, which counts as the output."""
-    before = operands[-2 - fact.origin] if fact.origin <= _outside(0) else None
-    return output if before is None else before.origin

@@ -21,15 +21,12 @@ _UNITS = 4
 
 
 class ElementType(NamedTuple):
-    """The range of an element type.
+    """The range of an element type, and how its operations round.
 
     Attributes:
-        range: What every element is within.
-        is_integer: Whether elements are integers or truth values.
         share: The largest relative error of an operation.
         tiny: The smallest normal number; an implementation may take smaller ones for zero.
         end: The largest finite number.
-        is_numeric: Whether elements are real numbers at all.
     """
 
     range: Interval

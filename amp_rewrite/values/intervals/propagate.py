@@ -16,12 +16,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.values.intervals import (
-    elementwise,
-    moving,
-    normalizing,
-    summing,
-)
+from amp_rewrite.values.intervals import elementwise, moving, normalizing, summing
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import Interval
@@ -48,7 +43,7 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 _FAMILIES = (elementwise, moving, normalizing, summing)
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
-    "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
+    "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES))
 }
 """Domain -> operator -> its rule; of any other nothing but its type is known."""
 
@@ -64,11 +59,6 @@ def intervals_of(
     as it is, before any rewrite; NaN is outside of all this. `intervals[v].high < 412` proves that
     no element of v exceeds 412, `intervals[v].away` is the smallest magnitude that keeps all of
     them away from zero, `intervals[v].reach` a magnitude that some element reaches.
-
-    Args:
-        type_graph: The model and the types of its values.
-        measured: The statistics of constants, for who shares them; long ones are measured there.
-        inputs: Graph input -> what a user says of it.
     """
     flat = type_graph.flat
     is_large = flat.n_nodes >= _MANY_NODES and len(flat.bodies) == 1
@@ -93,15 +83,7 @@ class Intervals(Known):
         early: bool = False,
         n_cases: int = 0,
     ) -> None:
-        """Know nothing yet.
-
-        Args:
-            type_graph: The model and the types of its values.
-            measured: The statistics of constants.
-            inputs: Graph input -> what a user says of it.
-            early: Whether shapes are not inferred before they are asked for.
-            n_cases: How many numbers of cases are taken.
-        """
+        """Know nothing yet."""
         super().__init__(type_graph)
         self._types, self._measured, self._inputs = type_graph.types, measured, inputs
         self._early, self._sweeps, self._is_vague = early, False, False
@@ -161,10 +143,7 @@ class Intervals(Known):
         return interval
 
     def _constant(self, value: int) -> Interval | None:
-        """Return the interval of a constant: short ones are read, of others statistics are known.
-
-        It is None for what is no constant, or holds no real numbers.
-        """
+        """Return the interval of a constant; of long ones by their statistics."""
         array = self.constants.array(value)
         if array is not None:
             return moving.numbers(array)

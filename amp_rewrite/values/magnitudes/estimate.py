@@ -152,10 +152,7 @@ def mixed(*parts: Estimate) -> Estimate:
 
 
 def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]) -> float:
-    """Return the degree of what consists of several parts: a large one that is known leaves less.
-
-    With bytes for inputs, a part is `BYTE ** degree` times as large.
-    """
+    """Return the degree of several parts: a large one that is known leaves less."""
     sized = [p for p in parts if p.size] or parts
     degree = max(p.degree for p in sized)
     size = whole(p.size for p in sized)
@@ -166,14 +163,10 @@ def _joined(parts: Sequence[Estimate], whole: Callable[[Iterable[float]], float]
 
 
 class WeightRows(NamedTuple):
-    """The rows of a weight, one for each output, on average.
+    """The rows of a weight, one for each output: mean and variance of sums, mean sum of squares.
 
-    Attributes:
-        total: The mean of the rows' sums.
-        variance: The variance of the rows' sums.
-        norm: The mean of the rows' sums of squares.
-        peak: The largest magnitude of a row's sum: the row of ones of a Fourier transform; 0 where
-            that is not known.
+    `peak` is the largest magnitude of a row's sum: the row of ones of a Fourier transform; 0 where
+    that is not known.
     """
 
     total: float
@@ -234,12 +227,6 @@ def long_rows(
     exceeds sqrt(n times its sum of squares), which stays small for layers. So only what a sample
     shows to have large rows is read, one block at a time. Without it the overflow of a transform of
     640 points as a matrix is not seen (tests/conformance/test_small_constants.py).
-
-    Args:
-        sampled: What a sample of elements says of its rows.
-        stream: The elements.
-        shape: (terms, outputs) for the layout `columns`, (outputs, terms...) for others.
-        layout: How rows lie in the weight.
     """
     dims = [d for d in shape if d is not None]
     if stream is None or len(dims) < max(2, len(shape)) or not 0 < stream.count <= _MOST:
@@ -291,13 +278,7 @@ numbers 6 deviations are as rare as products of 20 times both deviations."""
 
 
 class Channel(NamedTuple):
-    """The statistics of one channel.
-
-    Attributes:
-        mean: Their mean.
-        spread: Their standard deviation.
-        peak: Their likely largest magnitude.
-    """
+    """The mean, deviation and likely largest magnitude of one channel."""
 
     mean: float
     spread: float
@@ -341,12 +322,7 @@ class Channel(NamedTuple):
 
 
 class LargeChannels(NamedTuple):
-    """The outliers of a value.
-
-    Attributes:
-        length: How many channels the value has: the length of its last axis.
-        channels: Number of a channel -> what it is like.
-    """
+    """The outliers of a value: how many channels it has, and those that are large, by number."""
 
     length: int
     channels: Mapping[int, Channel]
@@ -365,12 +341,7 @@ def largest_of(length: int, channels: Mapping[int, Channel]) -> LargeChannels | 
 
 
 def outliers_of_rows(rows: Array, *, factor: float = 1.0) -> LargeChannels | None:
-    """Return the outliers of a constant, or of some of its rows.
-
-    Args:
-        rows: Its elements, a column for each channel: (rows, channels).
-        factor: What each element is multiplied by.
-    """
+    """Return the outliers of a constant, or of some of its rows."""
     length = rows.shape[1]
     if length < FEWEST or not rows.size:
         return None

@@ -195,11 +195,7 @@ def _normalized(scale: int, bias: int | None = None) -> EstimateRule:
 
 
 def _batch(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    """Trust the statistics as far as they agree with what the weights in front say.
-
-    Trained statistics describe the input better than any estimate. Those of a model whose weights
-    were replaced describe nothing, and are off by orders of magnitude.
-    """
+    """Trust the statistics as far as they agree with what the weights in front say."""
     x, scale, bias, mean, variance = operands[:5]
     if scale is None or bias is None or mean is None or variance is None:
         return None

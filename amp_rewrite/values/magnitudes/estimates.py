@@ -150,12 +150,7 @@ class Estimates(RuledSweep[Estimate, EstimateRule]):
         *,
         low_inputs: bool = False,
     ) -> None:
-        """Know nothing yet.
-
-        `variables` are graph inputs that are training variables: weights, of which nothing is
-        known. `low_inputs` tells whether inputs in 16 bits are normalised, too, or nothing is known
-        of them.
-        """
+        """Know nothing yet."""
         super().__init__(type_graph, intervals, _RULES)
         self._variables = variables
         self._normalised = FLOAT_TYPES if low_inputs else FLOAT32_TYPES
@@ -179,14 +174,7 @@ class Estimates(RuledSweep[Estimate, EstimateRule]):
     def rows(
         self, op: Operation, index: int, layout: Layout, terms: int | None = None
     ) -> WeightRows | None:
-        """Return the rows of a constant operand: exact ones of a short one, else like a sample.
-
-        Args:
-            op: The node.
-            index: Which input it is.
-            layout: Brings the weights into a matrix with a row for each output.
-            terms: How many weights a row has; None for as many as the node's sums have terms.
-        """
+        """Return the rows of a constant operand: exact ones of a short one, else like a sample."""
         if not op.has(index):
             return None
         key = op.inputs[index], layout

@@ -190,13 +190,7 @@ OutlierRule = Callable[[Operation, Given, Outliers], LargeChannels | None]
 def _each(
     function: Callable[..., Channel | None], *indices: int, some: bool = False
 ) -> OutlierRule:
-    """Make the rule of an operator that computes each channel of the same channel of its inputs.
-
-    Args:
-        function: Takes the operation, and the channel of each input.
-        indices: The inputs; none for all.
-        some: Whether it takes None for a channel of which nothing is known, too.
-    """
+    """Make the rule of an operator that computes each channel of the same channel of its inputs."""
 
     def rule(op: Operation, operands: Given, facts: Outliers) -> LargeChannels | None:
         chosen = [k for k in indices or range(len(operands)) if op.has(k)]

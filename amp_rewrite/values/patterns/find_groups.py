@@ -31,12 +31,7 @@ Condition = Callable[[PlainView, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Any value; two with one name are the same one.
-
-    Attributes:
-        name: What a match calls it.
-        holds: What is asked of it, or None.
-    """
+    """Any value; two with one name are the same one."""
 
     name: str
     holds: Condition | None = None
@@ -54,10 +49,8 @@ class Op:
     """The first result of a node that calls an operator of ai.onnx.
 
     Attributes:
-        op_type: The operator.
         operands: Its first operands, in either order if the operator adds or multiplies.
-        is_tail: Whether the node is part of the tail: a runtime that fuses the group takes a Cast
-            in front of the tail with it.
+        is_tail: Whether a runtime that fuses the group takes a Cast in front of the node with it.
         holds: What is asked of the node, or None.
     """
 
@@ -67,11 +60,7 @@ class Op:
     holds: Condition | None
 
     def __init__(
-        self,
-        op_type: str,
-        *operands: Term,
-        is_tail: bool = False,
-        holds: Condition | None = None,
+        self, op_type: str, *operands: Term, is_tail: bool = False, holds: Condition | None = None
     ) -> None:
         """Make a term; operands come one by one."""
         object.__setattr__(self, "op_type", op_type)
@@ -89,9 +78,7 @@ class Pattern:
 
     Attributes:
         name: What the group computes; several forms may have one name.
-        root: The expression.
-        anchor: The operator at which the search begins: one that is rare in models and occurs once
-            in the expression.
+        anchor: The operator at which the search begins: one that is rare in models and occurs once.
     """
 
     name: str
@@ -129,13 +116,9 @@ NEAR = 1e-4
 
 
 class Group(NamedTuple):
-    """Nodes that compute the expression of a pattern.
+    """Nodes that compute the expression of a pattern, in execution order.
 
-    Attributes:
-        name: What they compute.
-        nodes: All of them, in execution order; the last one makes the result.
-        tail: Those of the pattern's tail.
-        values: What the names of the pattern stand for; seen through nodes that change nothing.
+    `values` are what the names of the pattern stand for, seen through nodes that change nothing.
     """
 
     name: str

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.values.patterns.find_groups import Number, Op, Pattern, Term, Value
 from amp_rewrite.values.patterns.plain_view import PlainView
@@ -17,10 +16,7 @@ CUBIC = 0.044715
 
 
 def over_last_axis(view: PlainView, node: int) -> bool:
-    """Tell whether a reduction runs over the last axis, as far as is known.
-
-    An axis that counts from the front of a value of unknown rank may be the last one.
-    """
+    """Tell whether a reduction runs over the last axis, as far as is known."""
     axes = _axes(view, node)
     if axes is None or len(axes) != 1:
         return False
@@ -41,10 +37,7 @@ def is_constant_vector(view: PlainView, value: int) -> bool:
 
 
 def stays_an_add(view: PlainView, node: int) -> bool:
-    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's.
-
-    Static shapes of more axes are flattened to matrices.
-    """
+    """Tell whether runtimes leave an Add alone: that behind a product of matrices is a Gemm's."""
     flat = view.type_graph.flat
     shape = flat.shape(flat.outputs_of(node)[0])
     makers = [view.maker(value) for value in flat.inputs_of(node)]
@@ -176,46 +169,3 @@ PATTERNS: tuple[Pattern, ...] = (
     QUICK_GELU,
 )
 """All patterns; one that contains another stands in front of it."""
-
-SCALED_PRODUCT = "ScaledMatMul"
-"""The name of a product with such factors in tables of fusions."""
-
-# What runtimes take into a product, and which of its operands may be the factor.
-_FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
-
-
-def scaled_operands(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
-    """Yield the nodes that multiply an operand of a matrix product by a number, with the product.
-
-    Such a node is a Mul or Div by a constant of one element; nothing but the product reads it. A
-    Transpose may stand in between: runtimes take it into the product first.
-    """
-    flat = type_graph.flat
-    if not _FACTORS.keys() & {called.op_type for called in flat.operators}:
-        return
-    view = PlainView(type_graph)
-    for product in flat.nodes_of("MatMul"):
-        for value in dict.fromkeys(flat.inputs_of(product)):
-            scale = _maker(view, value, product)
-            if scale != ABSENT and _is_scale(view, scale):
-                yield scale, product
-
-
-def _maker(view: PlainView, value: int, reader: int) -> int:
-    """Return the node that makes a value for one reader alone, before any Transpose, or ABSENT."""
-    flat, maker = view.type_graph.flat, view.maker(value)
-    if maker == ABSENT or flat.called(maker).domain != "":
-        return ABSENT
-    source = view.source(value)
-    if view.leaves(source) or any(r.node != reader for r in view.readers(source)):
-        return ABSENT
-    if flat.called(maker).op_type == "Transpose":
-        return _maker(view, flat.inputs_of(maker)[0], maker)
-    return maker
-
-
-def _is_scale(view: PlainView, node: int) -> bool:
-    """Tell whether a node is a Mul by a constant of one element, or a Div by one."""
-    flat = view.type_graph.flat
-    ports = _FACTORS.get(flat.called(node).op_type, slice(0))
-    return any(is_single(view, view.source(value)) for value in flat.inputs_of(node)[ports])

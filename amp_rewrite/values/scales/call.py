@@ -106,15 +106,7 @@ class Product(NamedTuple):
 
 
 class ScaledAttribute(NamedTuple):
-    """An attribute that is multiplied by 2 to the power of `ratio` times an element's exponent.
-
-    Attributes:
-        node: The node.
-        name: The attribute.
-        default: Its value where the node does not have it.
-        element: The element.
-        ratio: How many times its exponent.
-    """
+    """An attribute that is multiplied by 2 to the power of `ratio` times an element's exponent."""
 
     node: int
     name: str
@@ -164,14 +156,7 @@ class System:
 
 @dataclass
 class Call:
-    """A node whose operator a rule describes.
-
-    Attributes:
-        system: What the rule adds to.
-        node: The node.
-        inputs: The element that each input is; ABSENT for one that is left out or holds no floats.
-        outputs: The same of its outputs.
-    """
+    """A node whose operator a rule describes, and the elements that its inputs and outputs are."""
 
     system: System
     node: int

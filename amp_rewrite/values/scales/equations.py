@@ -32,15 +32,7 @@ _SCAN_WITHOUT_LENGTHS = 9
 def scale_system(
     flat: FlatGraph, types: FlatTypes, preserved: Iterable[int] = (), *, borders: bool = False
 ) -> System:
-    """Return what ties the exponents of a model's values together.
-
-    Args:
-        flat: A model in any float types.
-        types: The types of its values.
-        preserved: Nodes that nobody may touch: what they read and make is not scaled.
-        borders: Whether a node may read a value with another exponent than it is made with, so
-            that a Mul has to be added.
-    """
+    """Return what ties the exponents of a model's values together."""
     return _Builder(flat, types, borders=borders).built({*preserved})
 
 
@@ -88,10 +80,7 @@ class _Builder:
         return [v if v != ABSENT and self._floats[v] else ABSENT for v in values]
 
     def _inputs(self, node: int) -> list[int]:
-        """Return the elements that a node reads; a constant of its own has one for each slot.
-
-        A value that is read twice, in a square, is read with one exponent.
-        """
+        """Return the elements that a node reads; a constant of its own has one for each slot."""
         flat, floats, held = self.flat, self._floats, self._held
         read = flat.inputs_of(node)
         if not self._borders and held.isdisjoint(read):  # nearly always

@@ -141,10 +141,7 @@ def _threshold(*names: tuple[str, float]) -> Rule:
 
 
 def _norm(*statistics: int) -> Rule:
-    """Make the rule of a norm: what it reads is free, its result has the exponent of its scale.
-
-    The epsilon is added to a mean of squares; `statistics` are the results that give some.
-    """
+    """Make the rule of a norm: what it reads is free, its result has the exponent of its scale."""
 
     def rule(call: Call) -> None:
         call.same(call.output(0), call.input(1), call.input(2))

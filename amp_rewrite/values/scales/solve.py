@@ -67,13 +67,7 @@ Roof = Callable[[int], float]
 
 
 def solve(system: System, limits: Mapping[int, float], roof: Roof | None = None) -> Solution:
-    """Return the smallest exponents with which elements fit; `system` is settled in place.
-
-    Args:
-        system: What ties the elements together.
-        limits: Element -> the largest exponent with which it fits.
-        roof: The same of other values, asked of those alone that would grow; None if all fit.
-    """
+    """Return the smallest exponents with which elements fit; `system` is settled in place."""
     solver = Solver(system, limits, roof)
     return solver.solution(*solver.smallest())
 
@@ -96,12 +90,7 @@ Numbers = Mapping[int, int | Fraction]
 
 
 class Solver:
-    """The sets of a system, of which products leave only such as can be chosen one by one.
-
-    Attributes:
-        rooms: Root of a set -> between which exponents fits what `limits` are of.
-        elements: All elements.
-    """
+    """The sets of a system, of which products leave only such as can be chosen one by one."""
 
     def __init__(
         self, system: System, limits: Mapping[int, float], roof: Roof | None = None
@@ -123,10 +112,7 @@ class Solver:
         return {root for root, room in self.rooms.items() if room.is_needed}
 
     def room(self, root: int, sign: Ratio) -> Room:
-        """Return the room of a set for numbers of a sign, with the roofs of what grows by them.
-
-        By negative ones grows what has a negative ratio, a reciprocal: few roofs are asked for.
-        """
+        """Return the room of a set for numbers of a sign, with the roofs of what grows by them."""
         room = self.rooms.get(root, Room())
         if self._roof is not None:
             for element, ratio in self._growing(sign > 0).get(root, ()):
@@ -170,10 +156,7 @@ class Solver:
                 self._give_one_up(product)
 
     def _without_slack(self, products: list[Product]) -> list[Product]:
-        """Take out the products that one constant alone can meet.
-
-        Such a constant, with what only moves it, serves no other product, and fits as it is.
-        """
+        """Take out the products that one constant alone can meet."""
         bound = set[int]()
         constants = _made_of_constants(self.system)
         n_values, value_of, find = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 from fused_operators import optimized_operators
-from group_models import FORMS, Form, members, model_around, scaled_model
+from group_models import FORMS, Form, members, model_around
 from rewrite_text import rewritten
 
 import amp_rewrite as amp
@@ -94,12 +94,6 @@ def test_a_residual_in_front_of_a_normalization_stays_part_of_it(name: str, tmp_
     model = between_clips(form._replace(body=f"sum = Add(h, f)\n{words}"), 17)
     assert fused(model, tmp_path)["SkipLayerNormalization"] == 1
     assert_stays_fused(model, tmp_path, target="cpu", allow_nodes=["h", "y"])
-
-
-def test_the_factor_of_a_float32_product_stays_part_of_it(tmp_path: Path) -> None:
-    model = scaled_model("q = Mul(h, half) s = MatMul(q, t)")
-    assert fused(model, tmp_path)["FusedMatMul"] == 1
-    assert_stays_fused(model, tmp_path, target="cuda", deny_nodes=["s"])
 
 
 def test_a_cpu_has_float16_kernels_of_normalizations_alone() -> None:

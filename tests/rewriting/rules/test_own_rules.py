@@ -7,12 +7,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.page.overview import causes
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
@@ -36,11 +38,10 @@ def keep_squashed(m: Match, _: Ask) -> Kept:
             yield Keep(f"{m.name(product)} reads it", [maker])
 
 
-class NoSigmoid:
-    """Keeps each Sigmoid."""
-
-    def keep(self, node: amp.RuleNode) -> str | None:
-        return "ours" if node.op_type == "Sigmoid" else None
+@keep("keep-sigmoids", "ours", Stage.GIVEN, overrules=True)
+def keep_sigmoids(m: Match, _: Ask) -> Kept:
+    """Keep each Sigmoid."""
+    yield Keep(None, m.nodes("Sigmoid"))
 
 
 def model(between: str = "[act] h = Sigmoid(a)", read: str = "h") -> onnx.ModelProto:
@@ -65,18 +66,6 @@ def test_a_rule_finds_what_is_computed_and_gives_its_reason(between: str) -> Non
     assert result.report.summary.nodes_converted == len(nodes) - 1
 
 
-def test_a_rule_that_gives_several_reasons_is_told_by_one_of_them() -> None:
-    class KeepAll:
-        def keep(self, node: amp.RuleNode) -> str | None:
-            return f"needs {node.name}"
-
-    result = amp.rewrite(model(), rules=[KeepAll()])
-    assert "needs first, among other reasons (rule:KeepAll)" in result.report.to_text()
-    assert "act (Sigmoid) stays float32: it is kept by a rule of the user: needs act (rule" in (
-        amp.explain(result, "act")
-    )
-
-
 def test_other_models_are_left_alone() -> None:
     plain = model("[act] h = Relu(a)")
     ruled, free = amp.rewrite(plain, rules=[keep_squashed]), amp.rewrite(plain)
@@ -84,7 +73,7 @@ def test_other_models_are_left_alone() -> None:
 
 
 def test_a_reason_may_have_its_own_words_and_a_rule_may_be_asked_before_painting() -> None:
-    reason = PassReason("ours", phrase="our {precision} device", plain="is ours for {target}")
+    reason = PassReason("ours", "our {precision} device", "is ours for {target}")
 
     @keep("keep-ours", reason, Stage.GIVEN, needs=Need.NOTHING)
     def keep_ours(m: Match, _: Ask) -> Kept:
@@ -103,16 +92,28 @@ def test_the_user_allows_by_name_what_a_rule_would_keep() -> None:
 
 def test_a_danger_of_a_rule_is_told_and_repaired() -> None:
     low = amp.rewrite(model()).model
-    for rule in (keep_squashed, NoSigmoid()):
-        found = amp.check(low, run=False, rules=[rule])
-        assert [danger.node for danger in found.dangers] == ["act"]
-        assert "raised: Sigmoid act" in amp.repair(low, rules=[rule]).to_text()
+    found = amp.check(low, run=False, rules=[keep_squashed])
+    assert [danger.node for danger in found.dangers] == ["act"]
+    assert "raised: Sigmoid act" in amp.repair(low, rules=[keep_squashed]).to_text()
+
+
+def test_whatever_rewrites_takes_rules() -> None:
+    rules, source = [keep_squashed], model()
+    data = [{name: np.eye(4, dtype=np.float32) for name in "xw"}]
+    tuning = amp.tune(source, data, Tolerance("max-relative", 0.01), rules=rules)
+    calibrated = amp.calibrate(source, data, rules=rules)
+    for report in (
+        amp.convert(source, rules=rules).report,
+        amp.rewrite(source, calibrated.options).report,
+        amp.rewrite(source, tuning.options).report,
+    ):
+        assert told(report)[0] == "rule:keep-squashed"
 
 
 @pytest.mark.parametrize(
     ("options", "reason", "words"),
     [
-        ({"rules": [NoSigmoid()]}, "rule:NoSigmoid", "ours"),
+        ({"rules": [keep_sigmoids]}, "rule:keep-sigmoids", "ours"),
         ({"deny_ops": ["Sigmoid"]}, "deny-op", "kept by --deny-op"),
         ({"deny_nodes": ["a?t"]}, "node-rule", "kept by a node rule"),
         ({"preserve": ["act"]}, "preserved", "kept by --preserve"),
@@ -178,10 +179,13 @@ def broken(m: Match, _: Ask) -> Kept:
         ([no_keep], "rule keep-nothing fails; found AttributeError: 'list' object has no"),
         ([broken], "rule keep-broken fails; found IndexError: list index out of range; mend it"),
         ([keep_squashed, keep_squashed], "two rules have one name; found keep-squashed, keep-sq"),
-        ([follow_allow], "rule follow-allow is a pass of another kind; found"),
-        (keep_squashed, "rules must be a list; found keep-squashed; expected objects with"),
-        ([type("R", (NoSigmoid,), {"reason": 3})()], "the reason of rule R is not a text; found 3"),
-        ([type("R", (NoSigmoid,), {"name": ""})()], "the name of rule R is not a text; found ''"),
+        (
+            [follow_allow],
+            "rule follow-allow is a pass of another kind; expected a rule of",
+        ),
+        (keep_squashed, "rules must be a list; found keep-squashed; expected functions under"),
+        ("keep", "rules must be a list; found 'keep'; expected functions under"),
+        ([lambda m, ask: None], "a rule has no decorator; found an object of type function"),
     ],
 )
 def test_a_rule_that_fails_or_is_none_is_an_error_of_one_line(

@@ -11,7 +11,6 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
-from amp_rewrite.values.counts.find_demands import Functions
 from amp_rewrite.values.intervals.propagate import intervals_of
 
 CONSTANTS = """float half = {0.5}, float two = {2}, float[1] low = {-10000}, int64[1] axis = {0},
@@ -32,7 +31,7 @@ def kind_of(body: str, inputs: str, value: str = "y") -> Kind | None:
     graph = build_type_graph(read_flat(source))
     intervals = intervals_of(graph)
     given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
-    found = Counts(graph, lambda v: intervals[v].magnitude, Functions().results, given)
+    found = Counts(graph, lambda v: intervals[v].magnitude, given)
     (number,) = graph.flat.values_called(value)
     fact = found[number]
     return None if fact is None else fact.kind
@@ -137,27 +136,6 @@ def test_where_counts_begin(body: str, kind: Kind | None) -> None:
     assert kind_of(body, "float[a] x") is kind
 
 
-@pytest.mark.parametrize(
-    ("used", "kind"),
-    [
-        ("z = Mul(f, low)", Kind.FLAG),
-        ("i = Sub(half, f) z = Mul(low, i)", Kind.FLAG),
-        ("z = Cast<to = 9>(n)", Kind.FLAG),
-        ("u = Unsqueeze(n, axis) z = Cast<to = 9>(u)", Kind.FLAG),
-        ("z = Mul(f, half)", Kind.COUNT),
-        ("i = Add(f, f) z = Mul(low, i)", Kind.COUNT),
-    ],
-)
-def test_integers_are_flags_where_the_model_uses_them_so(used: str, kind: Kind) -> None:
-    assert kind_of(f"f = Cast<to = 1>(n) {used} y = Identity(f)", "int64[a] n") is kind
-
-
-@pytest.mark.parametrize("between", ["t = Identity(s)", "r = Identity(s) t = Identity(r)"])
-def test_a_count_goes_through_sequences_behind_identities(between: str) -> None:
-    body = f"f = Cast<to = 1>(n) s = SequenceConstruct(f, f) {between} y = SequenceAt(t, zero)"
-    assert kind_of(body, "int64[a] n") is Kind.COUNT
-
-
 def kind(model: Counted, value: str = "y") -> Kind | None:
     fact = model.fact(value)
     return None if fact is None else fact.kind
@@ -250,25 +228,6 @@ def test_a_loop_is_followed_until_nothing_is_added(given: str, expected: Kind | 
     assert [kind(model, name) for name in "pqr"] == [expected] * 3
 
 
-def test_a_long_constant_is_no_data() -> None:
-    """Whether or not its elements are looked at, data have no part in what it is added to."""
-    for length in (4096, 4097):
-        weight = np.random.default_rng(0).standard_normal(length).astype(np.float32)
-        model = counted("f = Cast<to = 1>(n) y = Add(f, w)", f"int64[{length}] n", w=weight)
-        fact = model.fact()
-        assert fact is not None
-        assert (fact.kind, fact.mixed) == (Kind.COUNT, False)
-
-
-def test_a_long_product_with_a_constant_grid_is_a_mean_of_places() -> None:
-    grid = np.linspace(0, 1, 8 * 3, dtype=np.float32).reshape(8, 3)
-    front = "p = Softmax(x)"
-    model = counted(f"{front} y = MatMul(p, g)", "float[2,8] x", g=grid)
-    assert kind(model) is Kind.COORDINATE
-    model = counted(f"{front} v = Sqrt(g) y = MatMul(p, v)", "float[2,8] x", g=grid)
-    assert kind(model) is None
-
-
 @pytest.mark.parametrize(
     ("used", "flags"),
     [
@@ -309,44 +268,10 @@ def test_flags_are_what_masks_are_made_of(used: str, flags: str) -> None:
     assert {name for name in names if kind(model, name) is Kind.FLAG} == {*flags}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("f", None), ("h", "f"), ("i", "h"), ("j", "h"), ("r", None), ("s", "r"), ("t", "f"),
-     ("c", "f"), ("u", "j"), ("g", "i"), ("v", "f"), ("w", "h")],
-)  # fmt: skip
-def test_a_count_spread_from_the_operand_in_which_it_began(
-    value: str, expected: str | None
-) -> None:
-    model = counted(
-        "f = Cast<to = 1>(n) h = Mul(f, f) d = Tanh(x) i = Add(d, h) j = Add(h, x) "
-        "r = Range(x, x, x) s = Neg(r) z = Mul(x, x) t = Add(z, f) c = Cast<to = 1>(f) "
-        "q = Sqrt(r) u = Add(q, j) g = Sub(i, r) v = CastLike(f, x) b = Cast<to = 9>(x) "
-        "w = Where(b, h, h) y = Add(t, s)",
-        "int64[8] n, float[8] x",
-    )
-    because = model.counts.because(model.vertex(value))
-    assert model.maker(because) == expected
-
-
 def test_what_is_said_to_be_data_is_data() -> None:
     graph = counted("y = Mul(x, x)", "float[8] x").graph
     x, y = map(graph.flat.value_names.index, "xy")
-    found = Counts(graph, lambda value: 0.0, Functions().results, {x: None})
+    found = Counts(graph, lambda value: 0.0, {x: None})
     assert (found[x], found[y]) == (None, None)
-    found = Counts(graph, lambda value: 0.0, Functions().results, {x: Fact(Kind.COUNT, x, True)})
+    found = Counts(graph, lambda value: 0.0, {x: Fact(Kind.COUNT, x, True)})
     assert found[y] == Fact(Kind.COUNT, x, True)
-
-
-@pytest.mark.parametrize(
-    ("before", "turn"),
-    [
-        ("d = Tanh(x) f = Cast<to = 1>(n)", "s = Add(p, d)"),  # data become a part of it
-        ("r = Range(zero, k, one) d = Cast<to = 1>(r) f = Cast<to = 1>(n)", "s = Add(p, d)"),
-        ("r = Range(zero, k, one) e = Cast<to = 1>(r) d = Tanh(x) f = Cast<to = 1>(n)",
-         "t = Add(p, e) s = Add(t, d)"),
-    ],
-)  # fmt: skip
-def test_a_count_that_changes_in_a_loop_settles(before: str, turn: str) -> None:
-    body = f"""{before} y = Loop(k, t, f) <body = b (int64 i, bool on, float[a] p)
-        => (bool go, float[a] s) {{ go = Identity(on) {turn} }}>"""
-    assert kind_of(body, "int64 k, bool t, int64[a] n, float[a] x") is Kind.COUNT

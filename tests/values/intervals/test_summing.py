@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interval_models import NOTHING, bounds_of, model_of, near
+from interval_models import NOTHING, bounds_of, model_of
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
@@ -17,8 +17,6 @@ from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.weight_stats import MeasuredConstants
 
 INF = math.inf
-MILLION = 1e6 * 4 * 2.0**-23
-"""The largest relative error of the mean of a million terms."""
 
 
 @pytest.mark.parametrize(
@@ -56,21 +54,6 @@ def test_a_sum_has_as_many_terms_as_its_axes_are_long(
 
 
 @pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        ((1, 2), (0, INF)),
-        ((0, 2), (0, INF)),
-        ((-2, -1), (-INF, 0)),
-        ((-2, 0), (-INF, 0)),
-        ((-0.5, 2), (-INF, INF)),
-        ((-2, 0.5), (-INF, INF)),
-    ],
-)
-def test_without_their_number_the_terms_have_a_sign_alone(x: Any, expected: Any) -> None:
-    assert bounds_of("y = ReduceSum(x)", "float[N] x", {"x": x}) == near(expected)
-
-
-@pytest.mark.parametrize(
     ("operator", "x", "expected"),
     [
         ("ReduceL2", (-3, 2), (0, math.sqrt(27))),
@@ -84,26 +67,6 @@ def test_reductions_of_three_elements(operator: str, x: Any, expected: Any) -> N
     body, constants = f"y = {operator}(x, n)", "int64[1] n = {1}"
     found = bounds_of(body, "float[2,3] x", {"x": x}, constants=constants)
     assert found[:2] == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("node", "shape", "error"),
-    [
-        ("ReduceMean(x)", "1000,1000", MILLION),
-        ("ReduceMean(x)", "N,3", 1),
-        ("ReduceMean(x)", "100000,1000", 1),
-        ("GlobalAveragePool(x)", "2,3,1000,1000", MILLION),
-        ("GlobalAveragePool(x)", "2,3,1000,N", 1),
-        ("GlobalAveragePool(x)", "2,N,2,2", 4e-6 / 2),
-        ("AveragePool<kernel_shape = [1000, 1000]>(x)", "1,1,2000,2000", MILLION),
-        ("AveragePool<kernel_shape = [2, 2]>(x)", "1,1,4,4", 4e-6 / 2),
-    ],
-)
-def test_a_mean_leaves_its_extremes_by_the_rounding_of_its_sum(
-    node: str, shape: str, error: float
-) -> None:
-    found = bounds_of(f"y = {node}", f"float[{shape}] x", {"x": (1, 2)})
-    assert found[:2] == pytest.approx((1 - error, 2 + 2 * error), rel=3e-6)
 
 
 @pytest.mark.parametrize(
@@ -251,12 +214,6 @@ def test_a_window_may_meet_padding(
         assert tuple(found) == NOTHING
     else:
         assert found[:2] == pytest.approx(expected, rel=1e-4)
-
-
-def test_weights_without_elements_give_sums_of_nothing() -> None:
-    body = "y = MatMul(x, w)"
-    weights = {"w": np.zeros((0, 3), np.float32)}
-    assert bounds_of(body, "float[2,0] x", {"x": 1}, arrays=weights) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("node", ["MatMul(x, k)", "Gemm(x, k)", "Conv(x, k)"])

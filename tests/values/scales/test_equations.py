@@ -189,14 +189,6 @@ def test_what_one_attribute_or_reader_makes_nonlinear_keeps_its_input(body: str)
     assert exponents_of(body, given, "float[] z") == {}
 
 
-def test_a_comparison_with_two_data_leaves_them_one_exponent_and_the_truth_none():
-    assert exponents_of("b = Greater(v, v) y = Cast<to = 1>(b)") == {"v": -2, "w": -2}
-
-
-def test_an_argmax_does_not_mind():
-    assert exponents_of("i = ArgMax(v) y = Cast<to = 1>(i)") == {"v": -2, "w": -2}
-
-
 NORMS = [
     "s = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() y = LayerNormalization(v, s)",
     "s = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() y = SimplifiedLayerNormalization(v, s)",
@@ -215,54 +207,6 @@ NORMS = [
 def test_behind_a_norm_nothing_is_scaled(body: str):
     found = exponents_of(body)
     assert (found["v"], found.get("y", 0), found.get("e", -4)) == (-2, 0, -4)
-
-
-@pytest.mark.parametrize(
-    ("body", "default"),
-    [
-        (NORMS[0], 1e-5),
-        (f"{B} {C} y = com.microsoft.SkipLayerNormalization(v, v, b, c)", 1e-12),
-        (f"{FOUR} y = BatchNormalization(v, b, c, d, e)", 1e-5),
-    ],
-)
-def test_the_epsilon_of_a_fused_norm_is_an_attribute_that_moves_along(body: str, default: float):
-    system = system_of(f"{HEAD} m (float[2,4] x) => (float[2,4] z) {{ {FRONT}{body}{BEHIND} }}")
-    (attribute,) = system.attributes
-    assert (attribute.name, attribute.ratio) == ("epsilon", 2)
-    assert attribute.default == pytest.approx(default)
-
-
-@pytest.mark.parametrize(
-    ("opset", "body", "names"),
-    [
-        (10, "y = Clip<min = -1.0, max = 2.0>(v)", {"min", "max"}),
-        (10, "y = Clip<max = 2.0>(v)", {"max"}),
-        (18, "y = Clip(v)", set()),
-        (10, "y = Pad<pads = [0, 1, 0, 1], value = 3.0>(v)", {"value"}),
-        (10, "y = Pad<pads = [0, 1, 0, 1]>(v)", set()),
-        (18, "y = ThresholdedRelu(v)", {"alpha"}),
-        (18, "k = Shape(v) f = ConstantOfShape(k) y = Add(v, f)", {"value"}),
-        (18, "y = Shrink(v)", {"lambd", "bias"}),
-    ],
-)
-def test_thresholds_and_bounds_that_are_attributes_move_along(
-    opset: int, body: str, names: set[str]
-):
-    text = f"{HEAD} m (float[2,4] x) => (float[] z) {{ {FRONT}{body}{BEHIND} }}"
-    text = text.replace("18", str(opset)).replace("value_float = 2.0", "value = float {2.0}")
-    system = system_of(text)
-    assert {(a.name, a.ratio) for a in system.attributes} == {(name, 1) for name in names}
-    find, number = system.exponents.find, system.flat.value_names.index
-    assert {find(a.element) for a in system.attributes} <= {find(number("v"))}
-    assert find(number("y")) == find(number("v"))
-
-
-def test_who_reads_the_deviation_of_a_norm_keeps_its_input_as_it_is():
-    body = (
-        "s = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() "
-        "n, mean, dev = LayerNormalization(v, s) y = Mul(n, dev)"
-    )
-    assert exponents_of(body) == {}
 
 
 def test_a_residual_stream_has_one_exponent_and_weights_take_the_factors():
@@ -352,21 +296,6 @@ def test_the_slices_of_a_scan_have_the_exponent_of_what_they_are_cut_from():
     assert [found[name] for name in ("s", "e", "next", "out", "last", "y")] == [-2] * 6
 
 
-def test_a_long_table_that_two_read_has_one_exponent():
-    shape = "float[100,64]"
-    text = f"""{HEAD} m (int64[3] ids) => (float[3,100] z) <{shape} table> {{
-        v = Gather(table, ids) s = ReduceMean(v) n = Sub(v, s) l = LpNormalization(n)
-        g = Constant<value_float = 2.0>() k = Mul(l, g)
-        t = Transpose<perm = [1, 0]>(table) z = MatMul(k, t) }}"""
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(onnx.helper.make_tensor("table", 1, [100, 64], [0.5] * 6400))
-    flat = read_source(model, inline_functions=False)
-    system = scale_system(flat, infer(flat))
-    found = solve(system, {flat.value_names.index("v"): -2.0})
-    named = {flat.value_names[system.value_of(e)]: k for e, k in found.exponents.items()}
-    assert (named["table"], named["v"], named["k"], named["g"]) == (-2, -2, 2, 2)
-
-
 def made(text: str, *, borders: bool = False, long: int = 0) -> System:
     """Return the system of a model; `long` is the length of a constant `table`."""
     model = onnx.parser.parse_model(f"{HEAD} {text}")
@@ -388,24 +317,6 @@ def pinned(system: System) -> set[str]:
     """Return the names of the values that are not scaled."""
     union, names = system.exponents, system.flat.value_names
     return {n for v, n in enumerate(names) if union.find(v)[0] in union.pinned}
-
-
-def test_a_constant_that_leaves_the_model_is_not_scaled():
-    text = (
-        "m (float[4] x) => (float[4] k, float[4] y) <float[4] k = {1, 2, 3, 4}> { y = Add(x, k) }"
-    )
-    system = made(text)
-    assert pinned(system) == {"x", "k", "y"}
-    assert set(places(system, "k")).isdisjoint(system.constants)
-    assert set(system.exponents.pinned.values()) <= {
-        "k is an output of the model", "x is an input of the model", "y is an output of the model"
-    }  # fmt: skip
-
-
-def test_an_input_that_a_caller_may_leave_out_is_not_scaled():
-    system = made("m (float[4] x, float[4] k) => (float[4] y) <float[4] k = {1, 2, 3, 4}> "
-                  "{ a = Add(x, k) y = Neg(a) }")  # fmt: skip
-    assert "k" in pinned(system)
 
 
 def test_borders_let_every_reader_have_another_exponent():
@@ -432,67 +343,3 @@ def test_borders_let_every_reader_have_another_exponent():
     assert system.elements()[flat.n_values :] == sorted(
         {*of_k, *(read for _, read in system.links)}
     )
-
-
-BRANCHES = """m (float[2,4] x, bool c, int64[4] i) => (float[2,4] z, int64[4] j) {
-    v = Mul(x, x) y, j = If (c) <
-        then_branch = t () => (float[2,4] a, int64[4] p) { a = Relu(v) p = Neg(i) },
-        else_branch = e () => (float[2,4] b, int64[4] q) { b = Neg(v) q = Neg(i) }> z = Mul(y, y) }
-"""
-
-
-def test_what_a_user_preserves_keeps_the_graphs_inside_as_they_are():
-    flat = read_source(onnx.parser.parse_model(f"{HEAD} {BRANCHES}"), inline_functions=False)
-    system = scale_system(flat, infer(flat), flat.nodes_of("If"))
-    assert pinned(system) >= {"a", "b", "y"}
-
-
-def test_an_operator_that_is_not_known_keeps_the_graphs_inside_it_as_they_are():
-    body = (
-        "v = Mul(x, x) s = SequenceConstruct(v, v) u = SequenceMap (s) <body = b (float[2,4] e) "
-        "=> (float[2,4] f) { g = Mul(e, e) f = Relu(g) }> k = Constant<value_int = 0>() "
-        "z = SequenceAt(u, k)"
-    )
-    system = made(f"m (float[2,4] x) => (float[2,4] z) {{ {body} }}")
-    assert pinned(system) >= {"e", "f", "g", "x", "z"}
-    assert any("reads or makes it" in why for why in system.exponents.pinned.values())
-
-
-LOOP = """m (float[2,4] x, float[2,4] w, int64 n, bool t, int64[4] i) => (float[] z) {
-    v = Mul(x, x) u = Mul(w, w) l, k, j, all, whole = Loop (n, t, v, u, i) <body = b (int64 m,
-        bool go, float[2,4] p, float[2,4] q, int64[4] r) => (bool on, float[2,4] d, float[2,4] e,
-        int64[4] f, float[2,4] g, int64[4] h) { on = Identity(go) d = Neg(p) e = Relu(q)
-        f = Neg(r) g = Abs(q) h = Neg(r) }> s = Mul(l, k) z = Mul(s, all) }"""
-
-
-def test_each_state_of_a_loop_has_an_exponent_of_its_own():
-    system = made(LOOP)
-    names, find = system.flat.value_names, system.exponents.find
-    one = {find(names.index(name)) for name in ("v", "p", "d", "l")}
-    other = {find(names.index(name)) for name in ("u", "q", "e", "k", "g", "all")}
-    assert (len(one), len(other)) == (1, 1)
-    assert one != other
-    assert pinned(system) == {"x", "w", "z"}
-
-
-SCAN = """m (float[3,4] x, float[4] w) => (float[] z) {
-    v = Mul(x, x) u = Mul(w, w) h = Mul(w, w) a, b, c = Scan (%s u, h, v) <num_scan_inputs = 1,
-        body = b (float[4] p, float[4] q, float[4] r) => (float[4] d, float[4] e, float[4] f)
-        { d = Neg(p) e = Mul(q, q) f = Abs(r) }> s = Mul(a, b) z = Mul(s, c) }"""
-
-
-def test_states_and_slices_of_a_scan_are_tied_at_all_of_their_places():
-    system = made(SCAN % "")
-    names, find = system.flat.value_names, system.exponents.find
-    groups = [{find(names.index(n)) for n in members} for members in ("upda", "hqeb", "vrfc")]
-    assert [len(group) for group in groups] == [1, 1, 1]
-    assert len(set.union(*groups)) == 3
-    assert pinned(system) == {"x", "w", "z"}
-
-
-def test_a_scan_of_opset_8_scales_nothing():
-    text = SCAN % ", "
-    model = onnx.parser.parse_model(f"{HEAD.replace('18', '8')} {text}")
-    flat = read_source(model, inline_functions=False)
-    system = scale_system(flat, infer(flat))
-    assert pinned(system) >= {*"uvabcpqrdef"}

@@ -143,34 +143,3 @@ def test_which_inputs_and_outputs_have_the_exponent_of_one(
     found = seen(body)
     assert (found.reads, found.makes) == (reads, makes)
     assert found.products == []
-
-
-def test_zero_points_of_quantised_weights_are_not_scaled() -> None:
-    found = seen("y = com.microsoft.MatMulNBits(v, n, p, q)")
-    assert found.reads[3] == 0
-    assert found.reads.count(0) == 1
-
-
-def test_a_norm_without_a_scale_has_a_result_that_is_not_scaled() -> None:
-    found = seen("y = com.microsoft.GroupNorm(v)")
-    assert (found.reads, found.makes) == ([1], [0])
-    found = seen("y = com.microsoft.GroupNorm(v, , p)")
-    assert (found.reads, found.makes) == ([1, FREE, 0], [0])
-
-
-def test_a_rotary_embedding_is_not_scaled_by_its_angles() -> None:
-    found = seen("y = RotaryEmbedding(v, p, q)", 23)
-    assert (found.reads, found.makes) == ([1, 0, 0], [1])
-    found = seen("y = RMSNormalization(p, v)", 23)
-    assert (found.reads, found.makes) == ([FREE, 1], [1])
-
-
-def test_a_number_that_is_repeated_is_a_constant_with_an_attribute() -> None:
-    found = seen("y = ConstantOfShape(i)")
-    system = found.system
-    y = system.flat.value_names.index("y")
-    assert y in system.constants
-    (attribute,) = system.attributes
-    assert (attribute.name, attribute.default, attribute.element) == ("value", 0.0, y)
-    whole = seen("y = ConstantOfShape<value = int64[1] {1}>(i)").system
-    assert (whole.attributes, whole.constants) == ([], set())

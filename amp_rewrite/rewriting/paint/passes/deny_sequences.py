@@ -12,20 +12,9 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "deny-sequences",
-    Place(
-        Stage.SEEDING,
-        10,
-        "denies the sequence clusters that the painter cannot follow (section 5)",
-    ),
-)
+@paints("deny-sequences", Place(Stage.SEEDING, 10))
 def deny_sequences(context: PaintContext, painting: Painting) -> Marks:
-    """Deny the clusters whose sequence leaves the painting's sight.
-
-    It does at a graph input or output, an Optional operator, a SequenceMap, a function call, and a
-    vertex that may not be touched.
-    """
+    """Deny the clusters whose sequence leaves the painting's sight."""
     marks: dict[int, Mark] = {}
     for cluster in context.clusters:
         detail = _opaque(context, cluster)

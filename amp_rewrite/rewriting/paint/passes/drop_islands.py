@@ -10,35 +10,14 @@ from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
-
-ISOLATED = PassReason(
-    "isolated",
-    phrase="no accelerated operator is left in its region, first reached from",
-    plain="is next to no operator that gains from {precision}",
-    row="no accelerated operator is left in its region (P7)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 
-@paints(
-    "drop-islands",
-    Place(
-        Stage.COLORING,
-        80,
-        "connected regions of allow vertices that hold no seed any more leave the "
-        "painting: without an accelerated operator they cost casts and gain nothing",
-        "P7",
-    ),
-    reasons=(ISOLATED,),
-)
+@paints("drop-islands", Place(Stage.COLORING, 80))
 def drop_islands(context: PaintContext, painting: Painting) -> Marks:
-    """Unpaint connected regions that hold no seed any more.
-
-    Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
-    bfloat16 before opset 22, for example, leaves its bias additions behind.
-    """
+    """Unpaint connected regions that hold no seed any more."""
     graph = context.type_graph
     handles: dict[int, list[int]] = {}
     for one, other in graph.handles:
@@ -52,6 +31,6 @@ def drop_islands(context: PaintContext, painting: Painting) -> Marks:
     seeds = [v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS]
     kept = walk(seeds, neighbours, painting.allow)
     return {
-        v: Mark(Color.NONE, ISOLATED, painting.marks[v].because)
+        v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
         for v in vertices_in(painting.allow & ~graph.mask(kept))
     }

@@ -22,16 +22,7 @@ QUANTIZED = frozenset(
 """Element types that only quantised operators take."""
 
 
-@paints(
-    "drop-unsupported",
-    Place(
-        Stage.COLORING,
-        60,
-        "allow vertices whose variable the target cannot run in the 16-bit type, or whose "
-        "node has a quantised operand, leave the painting",
-        "P6",
-    ),
-)
+@paints("drop-unsupported", Place(Stage.COLORING, 60))
 def drop_unsupported(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
     quantized = context.type_graph.where(

@@ -9,29 +9,10 @@ from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-BETWEEN = PassReason(
-    "between-allow",
-    phrase="it lies between allow operators, reached from",
-    plain="lies between operators that are fast in {precision}",
-    row="it lies between allow operators (P3)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "fill-between",
-    Place(
-        Stage.COLORING,
-        30,
-        "from each processable allow-list root walk outputs, entering v if it is on clear "
-        "or infer, not denied, processable and supported; call what is visited `down`. "
-        "From each such root walk inputs, entering `down`; all visited become allow. That "
-        "is every vertex on a path allow -> (clear or infer)* -> allow",
-        "P3",
-    ),
-    reasons=(BETWEEN,),
-)
+@paints("fill-between", Place(Stage.COLORING, 30))
 def fill_between(context: PaintContext, painting: Painting) -> Marks:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
     graph = context.type_graph
@@ -42,7 +23,7 @@ def fill_between(context: PaintContext, painting: Painting) -> Marks:
     down = walk(roots, graph.successors, passable & ~painting.deny)
     between = walk(roots, graph.predecessors, graph.mask(down))
     return {
-        v: Mark(Color.ALLOW, BETWEEN, down[v] if down[v] is not None else parent)
+        v: Mark(Color.ALLOW, Reason.BETWEEN_ALLOW, down[v] if down[v] is not None else parent)
         for v, parent in between.items()
         if parent is not None and not painting.is_allow(v)
     }

@@ -12,42 +12,15 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-FOLLOWS = PassReason(
-    "follows-allow",
-    phrase="an infer operator right after",
-    plain="directly follows an operator that is fast in {precision}",
-    row="an infer operator right after an allow one (P4)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
-@paints(
-    "follow-allow",
-    Place(
-        Stage.COLORING,
-        40,
-        "one sweep in topological order over infer vertices that are unmarked, processable"
-        " and supported: allow if some direct input is allow and none is denied; a clear "
-        "Identity or If, unmarked, processable and supported, hands its inputs on. An "
-        "option, `infer_after_allow`. Nodes of gradients are left out, and operators whose "
-        "entry says `only_between`",
-        "P4",
-    ),
-    reasons=(FOLLOWS,),
-)
+@paints("follow-allow", Place(Stage.COLORING, 40))
 def follow_allow(context: PaintContext, painting: Painting) -> Marks:
-    """Paint infer vertices with an allow input and no deny input, in one topological sweep.
-
-    An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
-    between. An operator whose entry says `only_between` follows none.
-
-    Nodes of gradients are left out: what of them is not between allow operators leads to the
-    gradient of a variable, which is float32.
-    """
+    """Paint infer vertices with an allow input and no deny input, in one topological sweep."""
     if not context.infer_after_allow:
         return {}
     graph = context.type_graph
@@ -61,7 +34,7 @@ def follow_allow(context: PaintContext, painting: Painting) -> Marks:
         if leader is None or any(painting.is_deny(v) for v in inputs):
             continue
         if _follows(context, graph.nodes[vertex]):
-            marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
+            marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS_ALLOW, leader)
     return marks
 
 

@@ -12,40 +12,12 @@ from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-CLEAR = PassReason(
-    "clear-next-to-allow",
-    phrase="a clear operator next to",
-    plain="moves data next to {precision} operators",
-    row="a clear operator next to an allow one (P5)",
-)
-SCALED = PassReason(
-    "scaled-next-to-allow",
-    phrase="it makes or reads what was scaled, next to",
-    plain="computes with scaled numbers next to {precision} operators",
-    row="an infer operator that makes or reads what was scaled, next to an allow one (P5)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "grow-clear",
-    Place(
-        Stage.COLORING,
-        50,
-        "from each processable vertex of allow walk inputs and outputs, entering v if it "
-        "is clear, unmarked, processable, supported, and its node is not a plain read of a"
-        " training variable; all visited become allow. Of a scaled model infer vertices "
-        "that make or read a scaled value are entered as well",
-        "P5",
-    ),
-    reasons=(CLEAR, SCALED),
-)
+@paints("grow-clear", Place(Stage.COLORING, 50))
 def grow_clear(context: PaintContext, painting: Painting) -> Marks:
-    """Paint clear vertices connected to allow ones, along both inputs and outputs.
-
-    A plain read of a training variable is left out, so that the cast lands behind the read.
-    """
+    """Paint clear vertices connected to allow ones, along both inputs and outputs."""
     graph, may_touch = context.type_graph, context.processable
 
     def neighbours(vertex: int) -> list[int]:
@@ -56,7 +28,11 @@ def grow_clear(context: PaintContext, painting: Painting) -> Marks:
     enter = grows & ~painting.marked & ~context.variable_reads
     roots = [v for v in painting.allowed() if may_touch[v]]
     return {
-        v: Mark(Color.ALLOW, SCALED if scaled[v] else CLEAR, parent)
+        v: Mark(
+            Color.ALLOW,
+            Reason.SCALED_NEXT_TO_ALLOW if scaled[v] else Reason.CLEAR_NEXT_TO_ALLOW,
+            parent,
+        )
         for v, parent in walk(roots, neighbours, enter).items()
         if parent is not None
     }

@@ -1,9 +1,7 @@
 """A BatchNormalization that ONNX Runtime would fuse into a product of another type stays float32.
 
-ONNX Runtime 1.32.0 multiplies the weights of a MatMul by the scale of a BatchNormalization behind
-it, at once or behind Reshape and Transpose, without a look at their types. With float16 weights and
-float32 statistics it ends in "Tensor type mismatch" and does not load the model. A Cast between the
-two keeps it from that.
+ONNX Runtime 1.32.0 multiplies the weights of a MatMul by the scale of a BatchNormalization after
+it, without a look at their types, and then refuses the file ("Tensor type mismatch").
 
 Evidence: MatMul and BatchNormalization in float16 for tensorrt: without the pass ONNX Runtime
 1.32.0 does not load the file.
@@ -16,33 +14,13 @@ from collections.abc import Sequence
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
-
-RUNTIME_FUSION = PassReason(
-    "runtime-fusion",
-    phrase="ONNX Runtime cannot load it after a {precision} MatMul",
-    plain="follows a {precision} MatMul that ONNX Runtime would fuse it into",
-    row=(
-        "float32 BatchNormalization after a 16-bit MatMul: ONNX Runtime 1.32 fuses "
-        "the two and refuses the file"
-    ),
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 
 # operators: what the runtime looks through between the two; Casts are gone where types agree.
 _LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
 
 
-@keep(
-    "keep-batch-norms",
-    RUNTIME_FUSION,
-    Stage.KEEPING,
-    130,
-    "a BatchNormalization with float32 statistics after a 16-bit MatMul, which ONNX Runtime fuses "
-    "into it whatever their types ([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
-    needs=Need.NOTHING,
-    danger=True,
-    overrules=True,
-)
+@keep("keep-batch-norms", Reason.RUNTIME_FUSION, Stage.KEEPING, 130, danger=True, overrules=True)
 def keep_batch_norms(m: Match, ask: Ask) -> Kept:
     """Unpaint such nodes where their scale and statistics are not low with them."""
     context, flat = ask.context, m.flat

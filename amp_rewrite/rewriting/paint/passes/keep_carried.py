@@ -1,10 +1,9 @@
 """States that go out of one call of a model and into the next stay float32, input to output.
 
-A running mean, a filter, a counter, the phase of an oscillator: an output that arithmetic alone
-makes of an input of the same shape, or a matrix whose diagonal is near 1. Each call rounds it
-again, and small increments are lost.
-Where layers of data or functions lead from the one to the other as well, only names tell that they
-are one state: h_in and h_out. What a gate multiplies is bounded, as in keep-states.
+A running mean, a filter, a counter: an output that arithmetic alone makes of an input of the same
+shape, or a matrix whose diagonal is near 1. Each call rounds it again, and small increments are
+lost. Where layers or functions lead from the one to the other as well, only names (h_in, h_out)
+tell that they are one state.
 
 Evidence: a running mean and a counter over 3,000 calls in float16: errors 13 % and 32 % without the
 pass, 0.04 % and 0 with it.
@@ -20,7 +19,7 @@ import numpy as np
 
 from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED, Worklist
 from amp_rewrite.rewriting.paint.passes.keep_states import is_gate
 
@@ -48,23 +47,9 @@ class Carried(NamedTuple):
     nodes: list[int]
 
 
-@keep(
-    "keep-carried",
-    PassReason(
-        "carried-over-calls",
-        phrase="rounding adds up from call to call",
-        plain="carries a state from call to call, where {precision} errors add up",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    32,
-    "outputs that go back in as inputs, through arithmetic alone, before the first round",
-)
+@keep("keep-carried", Reason.CARRIED_OVER_CALLS, Stage.GIVEN, 32)
 def keep_carried(m: Match, ask: Ask) -> Kept:
-    """Mark what leads from the input of a state to its output.
-
-    Of a model that is in 16 bits already only names tell that something is a state.
-    """
+    """Mark what leads from the input of a state to its output."""
     if ask.context.only_low:
         return
     for state in carried_states(m, named=ask.context.given is not None):

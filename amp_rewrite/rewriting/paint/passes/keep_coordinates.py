@@ -1,10 +1,8 @@
-"""Factors of coordinates stay float32, too, where something is looked up at a place.
+"""Factors of coordinates stay float32 where something is looked up at a place.
 
-A product of places and data is a place, which keep_demands.py keeps. The data are as exact as the
-place must be: theta of an affine grid is near 1, so that float16 moves a picture of 512 pixels by
-0.1 of a pixel. So the demand for coordinates goes through both operands of products, and ends with
-the layer that gives the data; of one whose result is only added to places the result is as exact as
-the layer, which stays low.
+keep_demands.py keeps places; what they are multiplied with must be as exact: theta of an affine
+grid is near 1, so that float16 moves a picture of 512 pixels by 0.1 of a pixel. The demand goes
+through both operands of products, and ends with the layer that gives the data.
 
 Evidence: affine grid, homography and thin plate spline in front of GridSample, float16: the picture
 is off by 3.7, 5.8 and 48 % of its norm without the pass, by 0.3 % or less with it.
@@ -16,7 +14,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
@@ -48,14 +45,7 @@ _ARITHMETIC = (
 ) - {"GridSample", "MaxRoiPool", "RoiAlign"}
 
 
-@keep(
-    "keep-coordinates",
-    Reason.DEMAND,
-    Stage.GIVEN,
-    35,
-    "what is multiplied with coordinates of GridSample, RoiAlign, Resize or a Gather, before the "
-    "first round",
-)
+@keep("keep-coordinates", Reason.DEMAND, Stage.GIVEN, 35)
 def keep_coordinates(m: Match, _: Ask) -> Kept:
     """Mark what computes coordinates, through both operands of products, up to a layer."""
     for node in (n for n in m.nodes(*_PLACES, *_INDEXED) if not m.is_part(n)):
@@ -80,12 +70,7 @@ def _floats(m: Match, indices: int) -> list[int]:
 
 
 def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
-    """Return the nodes that compute coordinates, with their vertices, by whatever graphs inside.
-
-    Layers are included that give a few numbers for an example.
-
-    So are layers whose result is multiplied with places, which `scaled` says of the first values.
-    """
+    """Return the nodes that compute coordinates, with their vertices, by whatever graphs inside."""
     found: dict[int, list[int]] = {}
     todo = Worklist(*((value, scaled) for value in starts), most=FARTHEST)
     for value, multiplied in todo:
@@ -101,8 +86,6 @@ def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
         elif multiplied and m.is_a(node, "Sigmoid", "Tanh"):
             found[node] = [*m.graph.vertices_of(node)]
             todo.add((v, True) for v in m.data(node))
-        elif m.flat.is_call(node) and _computes(m, node):
-            todo.add((v, True) for v in m.data(node))
         elif m.op(node) in _ARITHMETIC:
             found[node] = [*m.graph.vertices_of(node)]
             meets = multiplied or (m.is_a(node, "Mul", "Div") and not _scales(m, node))
@@ -110,18 +93,8 @@ def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
     return found
 
 
-def _computes(m: Match, call: int) -> bool:
-    """Tell whether a local function is arithmetic of coordinates, and no network."""
-    called = called_body(m.graph, call).flat.operators
-    # operators: what computes coordinates.
-    return all(o.op_type in _ARITHMETIC | PRODUCTS | {"AffineGrid", "Constant"} for o in called)
-
-
 def _scales(m: Match, node: int) -> bool:
-    """Tell whether a node only scales each coordinate by a constant, which is not large.
-
-    What a large one scales is off by more than a tenth of a pixel if it is rounded.
-    """
+    """Tell whether a node only scales each coordinate by a constant, which is not large."""
     factor = m.factor(node)
     numbers = None if factor is None else m.numbers(factor[1])
     if numbers is None or numbers.size > _AXES:
@@ -130,10 +103,7 @@ def _scales(m: Match, node: int) -> bool:
 
 
 def _maps(m: Match, node: int) -> bool:
-    """Tell whether a product maps points to points, rather than features to points.
-
-    Its operands are both computed, or a constant is multiplied with a few rows or columns.
-    """
+    """Tell whether a product maps points to points, rather than features to points."""
     factors = m.factors(node)
     fixed = [m.is_fixed(v) for v in factors]
     if not any(fixed) or all(fixed) or len(factors) < 2:

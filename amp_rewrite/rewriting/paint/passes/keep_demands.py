@@ -1,13 +1,11 @@
 """Counts, angles and places stay float32, for their absolute error matters.
 
-Rounding to the low type keeps the relative precision of a number. That is enough for what layers
-compute, and not for a position, whose 12,345 becomes 12,352 in bfloat16: its cosine, the element
-that it selects and the bias of an attention score depend on the last digit. So
+A position of 12,345 is 12,352 in bfloat16: its cosine and the element that it selects depend on the
+last digit. So
 
 - counts (values/counts) keep float32, and whatever computes with them, until they are normalised;
 - an operator that asks for the absolute error of an input (a period, a jump, coordinates) demands
-  float32 of it, and of what computes it, matrix products included, back to where a layer begins
-  or, for angles, to what is so small that rounding does no harm;
+  float32 of what computes it, back to where a layer begins or rounding does no harm;
 - what makes a frequency of what a layer gives is float32 where time makes an angle of it (twelve
   cases of tests/conformance/test_constant_places.py are 16-bit without that).
 
@@ -35,7 +33,6 @@ from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,
     Demand,
-    Functions,
     Step,
     find_demands,
     find_differences,
@@ -56,14 +53,7 @@ _CURVES = {
 }
 
 
-@keep(
-    "keep-demands",
-    Reason.DEMAND,
-    Stage.GIVEN,
-    40,
-    "counts, angles, indices and coordinates, before the first round "
-    "([below](#counts-and-demands))",
-)
+@keep("keep-demands", Reason.DEMAND, Stage.GIVEN, 40)
 def keep_demands(m: Match, ask: Ask) -> Kept:
     """Mark every vertex that computes a count, an angle, an index or a coordinate.
 
@@ -90,13 +80,13 @@ class _Known:
     """The counts of a model, and who demands what."""
 
     def __init__(self, m: Match, context: PaintContext) -> None:
-        self._m, self._context, functions = m, context, Functions()
-        self._demands = find_demands(m.graph, functions.demanded)
+        self._m, self._context = m, context
+        self._demands = find_demands(m.graph)
         inputs = _float_inputs(context) if self._demands else {}
         looks = bool(self._demands) or _subtracts_constants(m.flat)
         self._places = constant_places(m.graph) if looks else {}
         values = {**inputs, **self._places}
-        self._counts = Counts(m.graph, lambda v: _magnitude(m, v), functions.results, values)
+        self._counts = Counts(m.graph, lambda v: _magnitude(m, v), values)
         self._differences = find_differences(m.graph, self._counts)
 
     def angles(self) -> list[Demand]:
@@ -161,11 +151,7 @@ class _Known:
         return not _is_exact(self._m, fact, _magnitude(self._m, demand.value))
 
     def _is_harmless(self, vertex: int, fact: Fact, small: bool = True) -> bool:
-        """Tell whether rounding what a vertex computes does no harm.
-
-        A small number moves by no more than the type's tolerance; that is up to 8, which is more
-        than one turn. At a threshold even that is too much.
-        """
+        """Tell whether rounding what a vertex computes does no harm."""
         m = self._m
         node = m.graph.nodes[vertex]
         made = enumerate(m.flat.outputs_of(node), m.flat.output_start[node])
@@ -194,10 +180,7 @@ def _magnitude(m: Match, value: int) -> float:
 
 
 def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
-    """Return what is known of the inputs that hold numbers of which no layer is known.
-
-    They may be low already, where an earlier rewrite did not keep the types of inputs.
-    """
+    """Return what is known of the inputs that hold numbers of which no layer is known."""
     graph, low = context.type_graph, tensor(context.low.number)
     inputs = [v for v in graph.flat.main.inputs if graph.is_retyped(v) or graph.types[v] == low]
     return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
@@ -213,19 +196,7 @@ def _subtracts_constants(flat: FlatGraph) -> bool:
 def _behind_angle(
     m: Match, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
 ) -> list[int]:
-    """Return what makes the frequencies of an angle, and what makes the angle of these.
-
-    A frequency that is off by one part in 512 is off by half a turn after 256 turns, however exact
-    the ramp is that it multiplies, or the running sum. The functions that make it of what a layer
-    gives are included, and the layer whose result they bend; a layer that gives the frequency
-    itself is not.
-
-    Args:
-        m: The model.
-        angle: The value that a periodic function reads.
-        is_place: Tells of a value whether it runs through places and no data have a part in it.
-        is_small: Tells of a value whether rounding it does no harm to an angle.
-    """
+    """Return what makes the frequencies of an angle, and what makes the angle of these."""
     nodes: list[int] = []
     for node, way in m.ways(angle, _PASSED):
         read = m.data(node)[:2]

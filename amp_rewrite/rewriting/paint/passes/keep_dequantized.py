@@ -7,19 +7,11 @@ the two.
 
 from __future__ import annotations
 
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 
-@keep(
-    "keep-dequantized",
-    Reason.QUANTIZED,
-    Stage.KEEPING,
-    140,
-    "products with weights of a few bits that something else reads as float32",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-dequantized", Reason.QUANTIZED, Stage.KEEPING, 140, overrules=True)
 def keep_dequantized(m: Match, ask: Ask) -> Kept:
     """Unpaint products that a runtime fuses with weights of a few bits, where these are float32."""
     is_allow, vertices_of = ask.painting.is_allow, m.graph.vertices_of

@@ -1,21 +1,16 @@
 """Differences of large numbers stay float32 where what remains counts.
 
-Rounding is relative to what is rounded, and a difference may be far smaller. Three forms of it are
-common, and no list can name them:
+- |x|^2 - 2 x y^T + |y|^2, squared distances: a product that meets, in a sum, the sum of squares of
+  one of its own operands.
+- A root, a logarithm or a reciprocal of a difference: sqrt(max(0, c - k K k^T)), or a variance as
+  mean(x^2) - mean(x)^2. Both sides are float32, back to the last layer or function, or to what both
+  are made of.
+- One less the cosine of two vectors, back to the vectors. Float16 is 0.0005 apart near one, and one
+  less the cosine of vectors that differ by 1 % is 0.00005.
 
-- |x|^2 - 2 x y^T + |y|^2, the squared distances of DGCNN, codebooks and kernels: a product that
-  meets, in a sum, the sum of squares of one of its own operands. Of the neighbours of a car at 35 m
-  a fifth are right where the product is float16.
-- a root, a logarithm or a reciprocal of a difference: the deviation of a Gaussian process,
-  sqrt(max(0, c - k K k^T)), or a variance as mean(x^2) - mean(x)^2. What computes either side is
-  float32, back to the last layer or function, or to what both sides are made of.
-- one less the cosine of two vectors, that is their product over their norms, or the product of
-  vectors that are divided by their norms first. The float16 neighbours near one are 0.0005 apart,
-  and one less the cosine of vectors that differ by 1 % is 0.00005. All is float32 back to the
-  vectors; a layer that gives them is not.
-
-Evidence: the deviation of a Gaussian process in float16: 0 without the pass, 0.108 with it and in
-float32; one less the cosine of pairs 1 % apart: error 100 % without the pass, 0 with it.
+Evidence: of the neighbours of a car at 35 m a fifth are right in float16 without the pass; the
+deviation of a Gaussian process is 0 without it, 0.108 with it and in float32; one less the cosine
+of pairs 1 % apart: error 100 % without it, 0 with it.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, PRODUCTS, SIGNED, Worklist
 
 # operators: what may turn a small error of a difference into a large one.
@@ -54,19 +49,7 @@ _Squares = tuple[int, list[int]]
 """The base of a square, or of a sum of squares, and the nodes that make it of that."""
 
 
-@keep(
-    "keep-differences",
-    PassReason(
-        "difference",
-        phrase="a difference of large numbers cancels",
-        plain="subtracts large, nearly equal numbers, which cancels in {precision}",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    10,
-    "differences of large numbers where what remains counts, before the first round "
-    "([below](#differences-states-and-phases))",
-)
+@keep("keep-differences", Reason.DIFFERENCE, Stage.GIVEN, 10)
 def keep_differences(m: Match, _: Ask) -> Kept:
     """Mark differences of large numbers, and what computes them."""
     yield from _expansions(m)
@@ -127,12 +110,13 @@ def _expansions(m: Match) -> Iterator[Keep]:
     if not m.nodes(*PRODUCTS):
         return
     squares = bool(m.nodes("Mul", "Pow"))  # whether anything may be squared in front of a sum
+    of_one_sign = _of_one_sign(m)
     for node in m.nodes(*PRODUCTS, *(_SQUARED if squares else _SQUARE)):
         summed = _squared(m, node, squares)
         if summed is not None:
             yield from _met_by(m, node, *summed)
-        if m.op(node) in PRODUCTS:
-            yield from _meeting_constants(m, node)
+        if of_one_sign and m.op(node) in PRODUCTS:
+            yield from _meeting_constants(m, node, of_one_sign)
 
 
 def _squared(m: Match, node: int, squares: bool) -> _Squares | None:
@@ -232,11 +216,23 @@ def _holds(m: Match, value: int, base: int) -> bool:
     return m.is_a(node, "Concat") and any(m.base(v) == base for v in m.data(node))
 
 
-def _meeting_constants(m: Match, product: int) -> Iterator[Keep]:
+def _of_one_sign(m: Match) -> set[int]:
+    """Return the constants that are added somewhere and may be squares: a bias has either sign."""
+    added = (v for node in m.nodes(*ADDED) for v in m.data(node))
+    third = (v for node in m.nodes(*PRODUCTS) for v in m.read(node)[2:3])
+    found = set[int]()
+    for value in dict.fromkeys((*added, *third)):
+        sums = m.array(value) if m.is_constant(value) else None
+        if sums is not None and sums.size > 1 and (sums.min() > 0 or sums.max() < 0):
+            found.add(value)
+    return found
+
+
+def _meeting_constants(m: Match, product: int, of_one_sign: set[int]) -> Iterator[Keep]:
     """Yield a product to which the squares of its weights are added."""
     weights = [v for v in m.factors(product) if m.is_constant(v)]
     for addend, way in _constant_addends(m, product) if len(weights) == 1 else ():
-        if _sums_squares(m, weights[0], addend):
+        if addend in of_one_sign and _sums_squares(m, weights[0], addend):
             nodes = [product, *way, *m.between(*m.factors(product))]
             yield Keep(_met(m, product, weights[0]), nodes)
             return
@@ -261,11 +257,8 @@ def _constant_addends(m: Match, product: int) -> Iterator[_Squares]:
 
 def _sums_squares(m: Match, weight: int, addend: int) -> bool:
     """Tell whether a constant is, but for one factor, the sums of squares of a weight."""
-    sums = m.array(addend)
-    if sums is None or sums.size < 2 or not (sums.min() > 0 or sums.max() < 0):
-        return False  # a bias has either sign
-    matrix = m.array(weight)
-    if matrix is None or matrix.ndim < 2:
+    sums, matrix = m.array(addend), m.array(weight)
+    if sums is None or matrix is None or matrix.ndim < 2:
         return False
     squares = np.square(matrix)
     flat_sums = sums.reshape(-1)

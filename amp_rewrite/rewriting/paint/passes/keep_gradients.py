@@ -12,18 +12,10 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.step_part import source_in
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 
 
-@keep(
-    "keep-gradients",
-    Reason.FLOAT32_PART,
-    Stage.KEEPING,
-    110,
-    "gradients of operators that are float32 themselves ([below](#training-steps))",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-gradients", Reason.FLOAT32_PART, Stage.KEEPING, 110, overrules=True)
 def keep_gradients(m: Match, ask: Ask) -> Kept:
     """Unpaint the infer vertices of the gradients of denied and excluded operators."""
     context, painting = ask

@@ -1,14 +1,9 @@
 """A group that the target computes as one operator has one type.
 
-A group becomes low only where the target recognises it in the low type and has a kernel for the
-operator, too. Else all of it stays float32. A normalization has a tail, the multiplication by a
-scale and the addition of a bias. What is in front of the tail sums squares and stays float32. A
-runtime takes the Cast between a low input and the core into the group if nothing else reads it, and
-the one between core and tail in any case: low x -> Cast to float32 -> core -> Cast to low -> tail
-is a normalization in the low type. Without the second Cast it has a low input and a float32 result,
-and for that there may be no kernel: such a model does not load.
-
-It is no rule under `@keep`: it makes vertices low, too, and of two groups the last one decides.
+It becomes low only where the target fuses it in the low type and has a kernel for that. The core of
+a normalization, in front of scale and bias (its tail), sums squares and stays float32: low x ->
+Cast to float32 -> core -> Cast to low -> tail is a normalization in the low type, of which a
+runtime takes the Casts into the group.
 
 Evidence: minilm_l3 in bfloat16: without the pass its Gelus are low, which ONNX Runtime fuses in
 float32 alone; 131 low nodes and 113.
@@ -25,28 +20,12 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
-
-FUSED_FLOAT32 = PassReason(
-    "fused-group-float32",
-    phrase="the target computes a group as one operator, in float32",
-    plain="is part of a group that the target computes in float32",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 Marks = dict[int, Mark]
 
 
-@paints(
-    "keep-groups",
-    Place(
-        Stage.KEEPING,
-        10,
-        "groups that the target computes as one operator: what has a part in float32 has "
-        "all of it there, or becomes 16-bit as a whole ([below](#groups))",
-    ),
-    Place(Stage.JUDGING, 10),
-    reasons=(FUSED_FLOAT32,),
-)
+@paints("keep-groups", Place(Stage.KEEPING, 10), Place(Stage.JUDGING, 10))
 def keep_groups(context: PaintContext, painting: Painting) -> Marks:
     """Give every group of the target one type: marks are low or float32."""
     marks: Marks = {}
@@ -73,21 +52,10 @@ class _Judge:
 
     def marks(self) -> Marks:
         """Return the marks of the group."""
-        if self.fused.is_called:
-            return self.inside_a_call()
         return self.with_tail() if self.fused.tail else self.without_tail()
 
-    def inside_a_call(self) -> Marks:
-        """Return the marks of what makes the input of a group that is float32 in a function."""
-        if not self._has_low_input() or self._runs(self.context.low, []):
-            return {}
-        return self._float32(self.fused.makers, "the input of")
-
     def without_tail(self) -> Marks:
-        """Return the marks of a group whose members all have one type.
-
-        One that the lists keep float32, between low vertices, becomes low with them.
-        """
+        """Return the marks of a group whose members all have one type."""
         members, results = self.fused.core, self.fused.results
         low = self._low_among(results)
         if self.context.force_all or not (low or self._reads_low()):
@@ -97,10 +65,7 @@ class _Judge:
         return self._float32(members if low else ()) | self._float32(self._front(), "the input of")
 
     def with_tail(self) -> Marks:
-        """Return the marks of a group whose tail may be low while its core is float32.
-
-        All of it may be low, too, where the lists deny none of it.
-        """
+        """Return the marks of a group whose tail may be low while its core is float32."""
         if self.context.only_low:
             return {}
         results, tail = self.fused.results, self.fused.tail
@@ -146,19 +111,13 @@ class _Judge:
         return bool(self._low_among(self.context.type_graph.successors(result)))
 
     def _front(self) -> tuple[int, ...]:
-        """Return what makes the input, where a float32 group must not read it from a Cast.
-
-        A layer on the allow list stays low: it is worth more than the fusion.
-        """
+        """Return what makes the input, where a float32 group must not read it from a Cast."""
         makers, list_of = self.fused.makers, self.context.list_of
         stays_low = any(list_of(vertex) is ListName.ALLOW for vertex in makers)
         return () if self.fused.fusion.behind_cast or stays_low else makers
 
     def _may_become_low(self, vertices: Iterable[int]) -> bool:
-        """Tell whether the target fuses the low group, and can run its nodes alone as well.
-
-        In a painting that was given nothing becomes low that was not.
-        """
+        """Tell whether the target fuses the low group, and can run its nodes alone as well."""
         context, low = self.context, self.context.low
         can = (context.processable, context.supported)
         can += () if context.given is None else (context.given,)
@@ -175,5 +134,5 @@ class _Judge:
         return dict.fromkeys(vertices, mark)
 
     def _float32(self, vertices: Iterable[int], role: str = "part of") -> Marks:
-        mark = Mark(Color.NONE, FUSED_FLOAT32, None, f"{role} {self.fused.words}")
+        mark = Mark(Color.NONE, Reason.FUSED_GROUP_FLOAT32, None, f"{role} {self.fused.words}")
         return dict.fromkeys(vertices, mark)

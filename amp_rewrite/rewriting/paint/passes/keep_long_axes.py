@@ -10,25 +10,10 @@ measured here (https://github.com/microsoft/onnxruntime/issues/28976); float32 w
 
 from __future__ import annotations
 
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 
 
-@keep(
-    "keep-long-axes",
-    PassReason(
-        "long-axis",
-        phrase="its results are too many along an axis for target {target}",
-        plain="has axes that are too long for indices in {precision} on target {target}",
-        row="its kernel computes indices in 16 bits, and an axis of its result may be longer "
-        "than that counts",
-        danger=True,
-    ),
-    Stage.GIVEN,
-    75,
-    "what the target's kernels compute indices of in 16 bits, where an axis is longer than "
-    "that counts, before the first round",
-    needs=Need.NOTHING,
-)
+@keep("keep-long-axes", Reason.LONG_AXIS, Stage.GIVEN, 75, needs=Need.NOTHING)
 def keep_long_axes(m: Match, ask: Ask) -> Kept:
     """Mark what has more results along an axis than the low type counts, or an unknown number."""
     indexing = [called[:2] in ask.context.indexes_low for called in m.flat.operators]

@@ -1,4 +1,4 @@
-"""Scores to which a mask is added stay float32, where the low type would spoil masked rows.
+"""Scores to which a mask is added stay float32 where 16 bits would spoil masked rows.
 
 In a row that is masked as a whole the fill takes part in what the Softmax sees. Added to -1e4,
 float32 keeps scores to 0.0005, float16 to 4; added to -3.4e38, float32 keeps nothing of them, and
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED
 
@@ -23,19 +23,7 @@ _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
 
 
-@keep(
-    "keep-masks",
-    PassReason(
-        "mask",
-        phrase="a mask is added",
-        plain="adds a mask; fully masked rows would change in {precision}",
-        danger=True,
-    ),
-    Stage.KEEPING,
-    70,
-    "scores with a mask added, the mask, and the Softmax after it ([below](#masks))",
-    needs=Need.NOTHING,
-)
+@keep("keep-masks", Reason.MASK, Stage.KEEPING, 70, needs=Need.NOTHING)
 def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
     for softmax, scores in reversed([*softmaxes(m)]):  # the last one is told

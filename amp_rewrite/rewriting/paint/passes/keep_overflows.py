@@ -1,10 +1,9 @@
-"""Constants that do not fit the low type, and who stays float32 for one.
+"""Operators with a constant that does not fit 16 bits stay float32.
 
 A mask that is "lower than everything" may saturate (rewriting/paint/saturation.py), and a bound of
-Clip may become infinite, which bounds nothing either. Any other constant with elements out of range
-keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
-scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
-through operators that only move elements (Reshape, If) as well.
+Clip may become infinite. Any other constant out of range keeps its consumer in float32, which it
+may reach through operators that only move elements (Reshape, If): a BatchNormalization variance of
+9.8e7 (ppocrv4_det), a scale of 2^20 (silero_v4).
 
 Evidence: ppocrv4_det in float16: error over 1,000 % without the pass, passed with it.
 """
@@ -19,12 +18,8 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
-from amp_rewrite.rewriting.paint.masks import (
-    MASKING,
-    enters_as_mask,
-    low_readers,
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.masks import MASKING, enters_as_mask
 from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
 
@@ -50,15 +45,7 @@ class _Step(NamedTuple):
     is_bias: bool
 
 
-@keep(
-    "keep-overflows",
-    Reason.CONSTANT_OVERFLOW,
-    Stage.KEEPING,
-    80,
-    "consumers of constants out of range",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-overflows", Reason.CONSTANT_OVERFLOW, Stage.KEEPING, 80, overrules=True)
 def keep_overflows(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes with a constant out of range, unless it may be replaced there."""
     if m.facts.fits:
@@ -66,7 +53,6 @@ def keep_overflows(m: Match, ask: Ask) -> Kept:
     yield from _defaults(m, ask)
     concerned = (ask.painting.allow | m.graph.called(_CARRYING)).tobytes()
     constants = [c for c in _read_constants(m) if any(concerned[v] for v in c[-1])]
-    m.facts.measure_all({value: tensor for value, tensor, _ in constants})
     for value, tensor, readers in reversed(constants):  # the last one is told
         if m.facts.stats(value, tensor).overflow(m.low):
             least = overflows_below_only(tensor.stream, m.low)
@@ -74,13 +60,9 @@ def keep_overflows(m: Match, ask: Ask) -> Kept:
 
 
 def _defaults(m: Match, ask: Ask) -> Iterator[Keep]:
-    """Yield what reads an input whose default does not fit.
-
-    A state of a training step is such an input. It is cast at run time, which saturates nothing: a
-    mask of -3.4e38 would become minus infinity.
-    """
+    """Yield what reads an input whose default does not fit."""
     for value in reversed(m.flat.main.inputs):
-        readers = low_readers(m.graph, ask.painting, value)
+        readers = ask.painting.low_readers(m.graph, value)
         tensor = default_tensor(m.graph, value) if readers else None
         if tensor is not None and m.facts.stats(value, tensor).overflow(m.low):
             yield _kept(m, value, tensor, readers)
@@ -143,10 +125,7 @@ def _tolerates(m: Match, ask: Ask, step: _Step, value: int, least: bool) -> bool
 
 
 def _is_clamped(m: Match, ask: Ask, vertex: int) -> bool:
-    """Tell whether all that a vertex reads behind Casts ends where the low type does.
-
-    Of what is low already, that was asked where it became so.
-    """
+    """Tell whether all that a vertex reads behind Casts ends where the low type does."""
     graph, flat, allow = m.graph, m.flat, ask.painting.allow
     node = graph.nodes[vertex]
     slots = range(flat.input_start[node], flat.input_start[node + 1])
@@ -155,7 +134,7 @@ def _is_clamped(m: Match, ask: Ask, vertex: int) -> bool:
     if not cast_inputs:
         return all(graph.source[v] != ABSENT for v in read)
     limit = m.facts.masks.limit
-    return all(limit(v, low_readers(graph, ask.painting, v)) for v in cast_inputs)
+    return all(limit(v, ask.painting.low_readers(graph, v)) for v in cast_inputs)
 
 
 def _read_constants(m: Match) -> Iterator[tuple[int, StoredTensor, list[int]]]:

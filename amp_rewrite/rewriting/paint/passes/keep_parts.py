@@ -2,14 +2,11 @@
 
 - The parts that a builder says so of (graph/step_part.py): arithmetic on gradients, clipping, loss
   scaling, the update, and the losses of this package.
-- The loss, when the model computes it: what follows the last allow-list operator on the way to it.
-  Labels and errors near zero lose too much, and float32 costs nothing there.
+- The loss that the model computes: what follows the last allow-list operator on the way to it.
 - The gradients of all these, up to the first allow-list operator of the backward pass.
-- Sums over axes in a gradient, and the rules that go on computing with one (softmax and the
-  normalizations): their terms cancel.
+- Sums over axes in a gradient, and the rules that compute with one: their terms cancel.
 - What divides by a number of elements, which may be more than float16 holds.
-- Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
-  results of allow-list operators and are cast one by one.
+- Sums of gradients that arrive at one variable; their terms are cast one by one.
 
 Evidence: training steps: without the pass losses, clipping and updates compute in float16
 (tests/training/test_mixed_training.py).
@@ -27,21 +24,13 @@ from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-@keep(
-    "keep-parts",
-    Reason.FLOAT32_PART,
-    Stage.GIVEN,
-    50,
-    "parts of a training step, before the first round ([below](#training-steps))",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-parts", Reason.FLOAT32_PART, Stage.GIVEN, 50, overrules=True)
 def keep_parts(m: Match, ask: Ask) -> Kept:
     """Mark every vertex of a training step that stays float32 by construction."""
     parts = dict(_parts(m))
@@ -69,19 +58,20 @@ class _Step:
         self._m, self._context, self._parts = m, context, parts
         self._graph, self._flat = m.graph, m.flat
         self._marks: dict[int, str] = {}
+        self._stay = {n for n, part in parts.items() if part.stays_float32}
+        self._source = {n: source_in(m.flat.metadata_of(n)) for n in parts}
 
     def run(self) -> dict[int, str]:
         """Return what stays float32, and what it is."""
         loss = self._loss()
-        before_gradients = {n for n in (*loss, *self._parts) if n in loss or self._stays(n)}
-        sources = {self._flat.source_key(n) for n in before_gradients}
+        sources = {self._flat.source_key(n) for n in loss | self._stay}
         for node in range(self._flat.n_nodes):
             vertices, is_gradient = self._graph.vertices_of(node), self._is_gradient(node)
             if node in loss:
                 self._mark(vertices, "the loss")
-            elif self._stays(node):
+            elif node in self._stay:
                 self._mark(vertices, f"part {self._parts[node]} of the training step")
-            elif is_gradient and self._source(node) in sources:
+            elif is_gradient and self._source[node] in sources:
                 self._mark(vertices, "the gradient of the loss")
         self._gradients = [v for v, n in enumerate(self._graph.nodes) if self._is_gradient(n)]
         self._reductions()
@@ -95,20 +85,20 @@ class _Step:
     def _loss(self) -> set[int]:
         """Return the nodes behind the last allow-list operators on the way to the loss."""
         graph, nodes = self._graph, self._graph.nodes
+        forward = [self._parts.get(n) in (None, Part.RANDOM) for n in nodes]
         values = self._flat.values_called(step_description(self._flat).get("loss") or "")
         roots = [v for v in (graph.source[value] for value in values) if v != ABSENT]
         listed = vertices_in(self._context.on(ListName.ALLOW))
-        fast = [v for v in listed if self._is_forward(nodes[v]) and v not in roots]
-        before = walk(fast, graph.predecessors)
+        before = walk([v for v in listed if forward[v] and v not in roots], graph.predecessors)
         reached = walk(roots, graph.predecessors, ~graph.mask(before))
-        return {nodes[v] for v in reached if self._is_forward(nodes[v])}
+        return {nodes[v] for v in reached if forward[v]}
 
     def _reductions(self) -> None:
         """Mark sums over axes, and the rules of gradients that go on computing with one."""
         blocks: dict[str | None, list[int]] = {}
         for vertex in self._gradients:
             if vertex not in self._marks:
-                blocks.setdefault(self._source(self._graph.nodes[vertex]), []).append(vertex)
+                blocks.setdefault(self._source[self._graph.nodes[vertex]], []).append(vertex)
         sums_up = self._graph.having(Trait.SUMS_UP)
         arithmetic = self._context.on(ListName.INFER, ListName.DENY)
         for block in blocks.values():
@@ -120,7 +110,10 @@ class _Step:
 
     def _counts(self) -> None:
         """Mark what divides by, or otherwise computes with, a number of elements."""
-        counts = {v for v in self._gradients if self._is_count(v)}
+        nodes = (self._graph.nodes[v] for v in self._gradients)
+        casts = ((n, self._m.read(n)[0]) for n in nodes if self._m.is_a(n, "Cast"))
+        made = {n for n, v in casts if v != ABSENT and self._graph.types[v] in _INTEGERS}
+        counts = {v for v in self._gradients if self._graph.nodes[v] in made}
         for vertex in self._gradients:
             before = self._graph.predecessors(vertex)
             if vertex in self._marks or not before:
@@ -129,12 +122,6 @@ class _Step:
                 self._mark((vertex,), "it computes with a number of elements")
             if all(v in counts for v in before):
                 counts.add(vertex)
-
-    def _is_count(self, vertex: int) -> bool:
-        """Tell whether a vertex is the result of a Cast of integers."""
-        node = self._graph.nodes[vertex]
-        source = self._m.read(node)[0] if self._m.is_a(node, "Cast") else ABSENT
-        return source != ABSENT and self._graph.types[source] in _INTEGERS
 
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
@@ -150,7 +137,7 @@ class _Step:
             values = self._flat.outputs_of(reached)
             for user in {n for value in values for n in self._flat.readers(value)}:
                 vertices = self._graph.vertices_of(user)
-                if self._stays(user):
+                if user in self._stay:
                     reads_float32 = True
                 elif vertices and all(self._passes_on(v) for v in vertices):
                     todo.add([user])
@@ -163,15 +150,5 @@ class _Step:
         clear = self._context.list_of(vertex) is ListName.CLEAR
         return clear and is_gradient and vertex not in self._marks
 
-    def _stays(self, node: int) -> bool:
-        part = self._parts.get(node)
-        return part is not None and part.stays_float32
-
     def _is_gradient(self, node: int) -> bool:
         return self._parts.get(node) is Part.GRADIENT
-
-    def _is_forward(self, node: int) -> bool:
-        return self._parts.get(node) in (None, Part.RANDOM)
-
-    def _source(self, node: int) -> str | None:
-        return source_in(self._flat.metadata_of(node))

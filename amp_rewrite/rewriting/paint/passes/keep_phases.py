@@ -1,11 +1,9 @@
 """The phase of a spectrum stays float32, and so does the spectrum.
 
-atan2(im, re) is exported as Div, Atan and Where. A bin of silence holds 1e-6: in float16 it
-flushes, or rounds to another sign, so that the quotient is NaN or the phase jumps by pi. So the
-quotient behind an inverse of sine, cosine or tangent, what computes it, the transform included, and
-what compares its operands with zero is float32. The noise of a rounded signal is louder than its
-silence, so that short sums and functions that make a signal (the harmonic source of a vocoder: nine
-sines, weighted, and a Tanh) are float32 as well; layers of more terms are not.
+atan2(im, re) is exported as Div, Atan and Where. A bin of silence holds 1e-6: in float16 the
+quotient is NaN, or the phase jumps by pi. The quotient, what computes it, and what compares its
+operands with zero are float32; so are short sums and functions that make the signal (the nine sines
+of a vocoder), for rounding them is louder than silence.
 
 Evidence: the phase of a spectrum in float16: of silence 1,000 of 1,000 elements are not finite
 without the pass, of a tone the error is 0.59; 0 and 0 with it.
@@ -33,13 +31,7 @@ LONGEST_SOURCE = 16
 """Terms of the longest product that makes a signal; one of more is a layer."""
 
 
-@keep(
-    "keep-phases",
-    Reason.DEMAND,
-    Stage.GIVEN,
-    20,
-    "quotients of which an angle is made, with their spectrum, before the first round",
-)
+@keep("keep-phases", Reason.DEMAND, Stage.GIVEN, 20)
 def keep_phases(m: Match, _: Ask) -> Kept:
     """Mark quotients of which an angle is made, and what computes them."""
     for angle in m.nodes("Atan", "Asin", "Acos"):

@@ -1,9 +1,8 @@
 """Operators that a runtime computes on integers stay as they are.
 
-A Cast between DequantizeLinear and the operator, or between the operator and QuantizeLinear, would
-keep the runtime from fusing them: the operator would compute in floating point, which is slower and
-rounds a second time. A product with weights of a few bits may become low with their scales
-(retarget_dequantizers.py) in float16; ONNX Runtime has no such fusion for bfloat16 scales.
+A Cast next to them would keep the runtime from fusing them with DequantizeLinear and
+QuantizeLinear. A product with weights of a few bits may become float16 with their scales
+(retarget_dequantizers.py).
 
 Evidence: DequantizeLinear, Conv, QuantizeLinear: without the pass ONNX Runtime does not fuse the
 three into QLinearConv (docs/painting.md, Quantised groups).
@@ -13,20 +12,12 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import may_be_low
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 
-@keep(
-    "keep-quantized",
-    Reason.QUANTIZED,
-    Stage.GIVEN,
-    60,
-    "what stands between quantised tensors, before the first round ([below](#groups))",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-quantized", Reason.QUANTIZED, Stage.GIVEN, 60, overrules=True)
 def keep_quantized(m: Match, ask: Ask) -> Kept:
     """Mark what stands between quantised tensors; what lies outside is converted."""
     for group in quantized_groups(m.graph):

@@ -1,16 +1,9 @@
 """Products of activations whose size only their quotient bounds stay float32.
 
-Linear attention is relu(q) (relu(k)^T v) over relu(q) (relu(k)^T 1): three activations are
-multiplied, over as many tokens as there are, and then divided by the same product without v. The
-scale of q and k drops out of the quotient, hence no training keeps it small: EfficientViT's
-products leave float16 on ordinary images, and its authors compute them in float32 on purpose
-(Cai et al., "EfficientViT", 2023, https://arxiv.org/abs/2205.14756, in whose code they are cast).
-An estimate, which starts from weights, cannot see that. One product over its
-own norm is another matter. In bfloat16 nothing leaves the range.
-
-A product with a reciprocal is a quotient, too. The reciprocal of a small sum is out of range where
-the quotient is not, so that any number that is multiplied by the reciprocal of a sum of such
-numbers is float32 with both, unless a guard keeps the reciprocal in range.
+Linear attention is relu(q) (relu(k)^T v) over relu(q) (relu(k)^T 1): the scale of q and k drops out
+of the quotient, hence no training keeps the products small. EfficientViT's leave float16 on
+ordinary images (Cai et al., 2023, https://arxiv.org/abs/2205.14756). A product with a reciprocal
+is a quotient, too; the reciprocal of a small sum is out of range unless a guard keeps it.
 
 Evidence: linear attention whose activations are large, float16: NaN without the pass, right with it
 (tests/conformance/test_public_formulas.py); a Performer whose reciprocal is an operand of an
@@ -41,8 +34,6 @@ _PASSED = SIGNED | {"Clip", "Max", "Min"}
 class _Quotient(NamedTuple):
     """A node that divides: a Div, or a product with a reciprocal or a power below zero.
 
-    A product behind a quotient is one as well: (a / b) c is a c / b.
-
     Attributes:
         node: The node: a Div, or a product.
         dividends: What it multiplies, but for the quotient or reciprocal that it reads.
@@ -58,14 +49,7 @@ class _Quotient(NamedTuple):
     inverts: bool = False
 
 
-@keep(
-    "keep-quotients",
-    Reason.LIKELY_OVERFLOW,
-    Stage.KEEPING,
-    60,
-    "products of activations that only their quotient bounds, as in linear attention",
-    needs=Need.RANGE,
-)
+@keep("keep-quotients", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 60, needs=Need.RANGE)
 def keep_quotients(m: Match, _: Ask) -> Kept:
     """Unpaint a quotient of products of the same activations, and these products."""
     for q in _quotients(m):  # the last one is told
@@ -100,10 +84,7 @@ def _multiplies(m: Match, node: int) -> bool:
 
 
 def _is_small(m: Match, q: _Quotient) -> bool:
-    """Tell whether a divisor may be so small that its reciprocal is out of range.
-
-    The sum inside a Softmax that is written out is 1 or more.
-    """
+    """Tell whether a divisor may be so small that its reciprocal is out of range."""
     if m.facts.guards.of(q.divisor) * m.low.overflow > 1:
         return False
     total = m.maker(m.source(q.divisor))

@@ -1,8 +1,6 @@
 """Operators without a kernel in the type that a model came with cannot stay in it.
 
-Nobody asks that of a model that is to be made low: there a missing kernel is a matter of speed or
-of casts, and `drop-unsupported` asks the kernel table of the target alone. A file that came in 16
-bits may have nodes that no provider runs, and then it does not load.
+A file that came in 16 bits may have nodes that no provider runs, and then it does not load.
 
 Evidence: a bfloat16 MatMul in a file for cpu: without the pass `repair` leaves it, and ONNX Runtime
 1.32.0 does not load the file.
@@ -13,20 +11,11 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import VertexKind, vertices_in
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.kernels.runnable import can_run
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.targets import Target
 
 
-@keep(
-    "keep-runnable",
-    Reason.NO_KERNEL,
-    Stage.HARMED,
-    5,
-    "of a painting that was given (below), before the first round: what no kernel of ONNX Runtime "
-    "takes in its type, so that the file does not load: a bfloat16 MatMul on a CPU",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-runnable", Reason.NO_KERNEL, Stage.HARMED, 5, overrules=True)
 def keep_runnable(m: Match, ask: Ask) -> Kept:
     """Mark what is low in a painting that was given, and what no kernel runs so."""
     given, target = ask.context.given, ask.context.target

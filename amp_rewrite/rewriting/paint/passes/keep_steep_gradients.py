@@ -1,14 +1,10 @@
 """Gradients behind a guard that is small stay float32, with the products that read them.
 
-x / max(|x|, 1e-12) of a row of zeros is zero, and its gradient is g / 1e-12: finite in float32,
-where the product with the zeros that the row was made of is zero, too. In float16 it is infinite,
-and the product NaN, at any loss scale. So is the gradient of a reciprocal, a logarithm, a root or a
-power below 1 of what a guard alone keeps away from zero. From there back all of a backward pass
-that such a gradient reaches is float32: to where an activation masks it, and to a layer whose
-result is zero for other rows than zeros, that is one with a bias.
-
-Not so for x - mean(x): a normalization over features has a bias in front of it, which no padding
-cancels, and with an epsilon of 1e-12 all of a transformer's backward pass would be float32.
+x / max(|x|, 1e-12) of a row of zeros has the gradient g / 1e-12: finite in float32, infinite in
+float16, and NaN once it is multiplied by zero, at any loss scale. So has a reciprocal, a logarithm,
+a root or a power below 1. The backward pass is float32 from there to where an activation masks the
+gradient, and to a layer with a bias, whose result is not zero for a row of zeros. x - mean(x) is
+left alone: a bias in front of a normalization over features is cancelled by no padding.
 
 Evidence: a row of zeros that is normalized: 0 of 30 steps are applied in float16 without the pass,
 30 with it (tests/training/test_steep_gradients.py).
@@ -42,7 +38,6 @@ _ONE = np.ones(1)
     Reason.LIKELY_OVERFLOW,
     Stage.GIVEN,
     55,
-    "gradients after a small guard, and products that read them ([below](#training-steps))",
     needs=Need.SAFETY | Need.RANGE,
     danger=False,
 )
@@ -124,13 +119,7 @@ def _divides_centred(m: Match, node: int) -> bool:
 
 
 def _reached(m: Match, begin: list[int], source_of: Mapping[int, int]) -> list[int]:
-    """Return the vertices of the backward pass that gradients reach, the nearest ones first.
-
-    Args:
-        m: The step.
-        begin: The nodes that make the gradients.
-        source_of: Node of the backward pass -> what it is the gradient of.
-    """
+    """Return the vertices of the backward pass that gradients reach, the nearest ones first."""
     kept = [v for node in begin for v in m.graph.vertices_of(node)]
     todo = Worklist(*kept)
     for vertex in todo:

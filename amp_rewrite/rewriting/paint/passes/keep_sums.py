@@ -1,11 +1,8 @@
 """Readers of a float32 sum of no known bound stay float32 with it.
 
-Operators that add up many elements stay float32, for the sum may be larger than the low type holds;
-a Cast straight behind it would still make it infinite. A node of a graph network with 30,000
-edges sums up 30,000 messages; a spectrum of 16-bit samples reaches millions. So what follows is
-float32, too, up to where something normalises the sum: a quotient, a norm, a bounded function.
-The same holds of an exponential of any number that a product adds up in front of a quotient or
-logarithm, so that its scale is free: exp(11.1) is out of range.
+A node of a graph network sums up 30,000 messages; a Cast after the sum would make it infinite. So
+what follows is float32, up to where something normalises the sum. The same holds of an exponential
+that a product adds up in front of a quotient or logarithm: exp(11.1) is out of range.
 
 Evidence: a graph node with 30,000 edges in float16: NaN without the pass, right with it
 (tests/conformance/test_demands_and_sums.py); log(sum(exp(x))) whose sum is a product with ones:
@@ -18,7 +15,7 @@ from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.match import PRODUCTS, Worklist
 from amp_rewrite.values.intervals.operation import Operation
@@ -41,19 +38,7 @@ _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait
 _NORMALISING = frozenset({"Div", "Log", "Reciprocal", "ReduceLogSum"})
 
 
-@keep(
-    "keep-sums",
-    PassReason(
-        "unbounded-sum",
-        phrase="it reads a float32 sum that nothing bounds",
-        plain="reads a sum that may overflow {precision}",
-        danger=True,
-    ),
-    Stage.KEEPING,
-    50,
-    "what reads a float32 sum that nothing bounds",
-    needs=Need.SAFETY | Need.RANGE,
-)
+@keep("keep-sums", Reason.UNBOUNDED_SUM, Stage.KEEPING, 50, needs=Need.SAFETY | Need.RANGE)
 def keep_sums(m: Match, ask: Ask) -> Kept:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
     for node in m.nodes(*_SUMS):
@@ -92,10 +77,7 @@ def _is_open(m: Match, node: int, value: int) -> bool:
 
 
 def _behind(m: Match, value: int, *, multiplies: bool = False) -> Iterator[int]:
-    """Yield the vertices that read a value, or what was computed of it and may be as large.
-
-    Products hand it on if their other operand is a weight, or whatever that is if it `multiplies`.
-    """
+    """Yield the vertices that read a value, or what was computed of it and may be as large."""
     todo = Worklist(value)
     for current in todo:
         if current != value and not _is_wide(m, current):

@@ -14,26 +14,10 @@ from collections.abc import Iterable
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, operator
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
-
-NO_CAST_BEHIND = PassReason(
-    "no-cast-behind",
-    phrase="target {target} cannot have a Cast after it",
-    plain="feeds an operator that target {target} cannot build after a Cast",
-    row="it feeds a float32 operator that the target cannot build after a Cast",
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 
 
-@keep(
-    "keep-uncast",
-    NO_CAST_BEHIND,
-    Stage.KEEPING,
-    120,
-    "what feeds a float32 operator that the target cannot build after a Cast: on TensorRT a "
-    "recurrent one, or Attention",
-    needs=Need.NOTHING,
-    overrules=True,
-)
+@keep("keep-uncast", Reason.NO_CAST_BEHIND, Stage.KEEPING, 120, overrules=True)
 def keep_uncast(m: Match, ask: Ask) -> Kept:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
     allow, kernels = ask.painting.allow, ask.context.kernels

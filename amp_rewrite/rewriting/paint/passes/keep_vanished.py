@@ -1,8 +1,6 @@
-"""Epsilons that are zero in the file: whoever rounded the model to a low type lost them.
+"""Guards of a division that are zero in the file, lost when it was rounded to 16 bits.
 
-x / sqrt(var + eps) needs an eps where var is zero, which in float16 it is below 6e-8. With 1e-12
-rounded to zero, rows that hardly vary give 0 / 0. The eps does not come back; but in float32 var is
-hardly ever zero.
+With 1e-12 rounded to zero, rows that hardly vary give 0 / 0. In float32 var is hardly ever zero.
 
 Evidence: an epsilon of 1e-12 in a file that another converter made float16: without the pass
 `check` does not name it, and constant rows are NaN.
@@ -14,29 +12,16 @@ import numpy as np
 
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, row_of
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
 
 # Those that leave zero where it is, as the root does.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
 
 
-@keep(
-    "keep-vanished",
-    Reason.CONSTANT_UNDERFLOW,
-    Stage.JUDGING,
-    105,
-    "of a painting that was given (below): a zero that is added where a division follows, up to "
-    "the division: an epsilon that a converter lost",
-    needs=Need.NOTHING,
-    overrules=True,
-    danger=False,
-)
+@keep("keep-vanished", Reason.CONSTANT_UNDERFLOW, Stage.JUDGING, 105, overrules=True, danger=False)
 def keep_vanished(m: Match, ask: Ask) -> Kept:
-    """Unpaint what adds a constant zero to a number, up to where that is divided by.
-
-    Only in a painting that was given: nobody writes such a zero into a float32 model.
-    """
+    """Unpaint what adds a constant zero to a number, up to where that is divided by."""
     # Those by which a constant that is at least something keeps a number from zero.
     for node in m.nodes("Add", "Max", "Sum"):
         zero = next((v for v in m.read(node) if _is_zero(m, v)), None)
@@ -54,10 +39,7 @@ def _is_zero(m: Match, value: int) -> bool:
 
 
 def _to_poles(m: Match, node: int) -> set[int]:
-    """Return the nodes behind a node on the ways to all that divide by its result, these included.
-
-    Nothing else stands on such a way than what leaves zero where it is.
-    """
+    """Return the nodes on the ways from a node to all that divide by its result, these included."""
     flat, todo, fronts = m.flat, Worklist(node), {node: list[int]()}
     poles: dict[int, list[int]] = {}
     for front in todo:

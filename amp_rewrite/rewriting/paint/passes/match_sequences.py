@@ -10,22 +10,10 @@ from __future__ import annotations
 
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
-
-SEQUENCE = PassReason(
-    "sequence-cluster",
-    phrase="it handles the same sequence as",
-    plain="handles a sequence of {precision} tensors",
-    row="it handles the same sequence as an allow vertex",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "match-sequences",
-    Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
-    Place(Stage.COLORING, 70, "again", "C"),
-    reasons=(SEQUENCE,),
-)
+@paints("match-sequences", Place(Stage.COLORING, 20), Place(Stage.COLORING, 70))
 def match_sequences(context: PaintContext, painting: Painting) -> Marks:
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
     marks: dict[int, Mark] = {}
@@ -36,6 +24,6 @@ def match_sequences(context: PaintContext, painting: Painting) -> Marks:
             mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, denied)
             marks |= {v: mark for v in cluster if not painting.is_deny(v)}
         elif allowed is not None:
-            mark = Mark(Color.ALLOW, SEQUENCE, allowed)
+            mark = Mark(Color.ALLOW, Reason.SEQUENCE_CLUSTER, allowed)
             marks |= {v: mark for v in cluster if not painting.is_allow(v)}
     return marks

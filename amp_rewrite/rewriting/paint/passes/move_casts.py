@@ -1,10 +1,8 @@
 """Move casts across clear operators where that lowers their number or the bytes that they read.
 
-A clear operator computes the same in either type, so the cast in front of it may as well stand
-behind it, and the other way round: three casts behind a Split become one in front, and the cast in
-front of a Gather reads fewer bytes behind it. The search is a descent: runs of clear vertices next
-to a cast change color as long as (casts, bytes) becomes smaller. A vertex becomes low only if
-every consumer is low, so that no float32 consumer ever sees a value rounded for its sake.
+Three casts after a Split become one in front. The search is a descent: runs of clear vertices next
+to a cast change color as long as (casts, elements) becomes smaller. A vertex becomes low only if
+every consumer is low, so that no float32 consumer sees a value rounded for its sake.
 
 Evidence: a Split whose three results are cast: three casts without the pass, one with it
 (docs/painting.md, section 3).
@@ -12,7 +10,6 @@ Evidence: a Split whose three results are cast: three casts without the pass, on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,18 +20,12 @@ import numpy as np
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-CAST_MOVED = PassReason(
-    "cast-moved",
-    phrase="moving the cast across it saves casts or bytes",
-    plain="is float32 to save casts",
-    row="moving the cast across it saves casts or bytes (after the fixed point)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
 
 LONGEST_RUN = 16
 """How many vertices in a row may change color together."""
@@ -50,16 +41,7 @@ class Cost(NamedTuple):
     elements: int
 
 
-@paints(
-    "move-casts",
-    Place(
-        Stage.SAVING,
-        10,
-        "recolors clear vertices next to a cast where that saves casts, or elements that "
-        "casts read",
-    ),
-    reasons=(CAST_MOVED,),
-)
+@paints("move-casts", Place(Stage.SAVING, 10))
 def move_casts(context: PaintContext, painting: Painting) -> Marks:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
     if not context.moves_casts:
@@ -68,7 +50,7 @@ def move_casts(context: PaintContext, painting: Painting) -> Marks:
     for _ in range(MOST_SWEEPS):
         if not search.sweep():
             break
-    return search.marks(CAST_MOVED)
+    return search.marks(Reason.CAST_MOVED)
 
 
 @dataclass
@@ -179,22 +161,18 @@ class CastSearch:
         self._flip(run)
         if after is None:
             return None
-        is_static = all(self._is_static(v) for v in values)
+        is_static = all(self._elements(v) is not None for v in values)
         elements = after.elements - before.elements if is_static else 0
         return Cost(after.casts - before.casts, elements)
 
     def _is_allowed(self, run: list[int]) -> bool:
         """Tell whether the vertices of a run that are low now feed low consumers only."""
         graph = self.type_graph
-        for vertex in self.low.intersection(run):
-            if has(graph.operator_of(vertex), Trait.JUMPS):
-                return False
-            if not all(self._reads_low(v) for v in self.flat.outputs_of(graph.nodes[vertex])):
-                return False
-        return True
-
-    def _reads_low(self, value: int) -> bool:
-        return not self.type_graph.is_float32(value) or all(self._consumers(value))
+        low = self.low.intersection(run)
+        values = (w for v in low for w in self.flat.outputs_of(graph.nodes[v]))
+        return not any(has(graph.operator_of(v), Trait.JUMPS) for v in low) and all(
+            not graph.is_float32(value) or all(self._consumers(value)) for value in values
+        )
 
     def _flip(self, run: Iterable[int]) -> None:
         self.low.symmetric_difference_update(run)
@@ -205,15 +183,10 @@ class CastSearch:
             is_low = self.type_graph.source[value] in self.low
             if all(wants == is_low for wants in self._consumers(value)):
                 continue
-            if not is_low and self._is_free(value):
-                continue
-            casts += 1
-            elements += self._elements(value)
+            if is_low or constant_tensor(self.type_graph, value) is None:
+                casts += 1  # a constant is converted in the file or folded
+                elements += self._elements(value) or 0
         return Cost(casts, elements)
-
-    def _is_free(self, value: int) -> bool:
-        """Tell whether casting costs nothing: a constant is converted in the file or folded."""
-        return constant_tensor(self.type_graph, value) is not None
 
     def _consumers(self, value: int) -> Iterator[bool]:
         """Yield, for each consumer of a float32 value, whether it wants the low type."""
@@ -240,15 +213,10 @@ class CastSearch:
         )
         moves &= context.on(ListName.CLEAR) & context.processable & context.supported
         sequences = graph.mask(vertex for edge in graph.handles for vertex in edge)
-        groups = (f for f in context.groups if f.tail or f.is_called)
+        groups = (f for f in context.groups if f.tail)
         bound = graph.mask(v for fused in groups for v in fused.surroundings)
         return moves & ~context.forced & ~sequences & ~context.variable_reads & ~bound
 
-    def _is_static(self, value: int) -> bool:
-        shape = self.flat.recorded_shape(value)
-        return shape is not None and None not in shape
-
-    def _elements(self, value: int) -> int:
-        """Return how many elements a value has; 0 if its recorded shape does not say."""
-        shape = self.flat.recorded_shape(value)
-        return math.prod(d or 0 for d in shape) if shape is not None and None not in shape else 0
+    def _elements(self, value: int) -> int | None:
+        """Return how many elements a value has; None if its recorded shape does not say."""
+        return product_of(self.flat.recorded_shape(value))

@@ -8,28 +8,10 @@ from __future__ import annotations
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-RETARGETED = PassReason(
-    "retargeted-cast",
-    phrase="a Cast whose consumers are all 16-bit, retargeted for",
-    plain="is a Cast that is only read in {precision}",
-    row="a Cast whose consumers are all 16-bit (K)",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "retarget-casts",
-    Place(
-        Stage.COLORING,
-        90,
-        "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
-        "its output variable becomes allow, so that the Cast is retargeted and needs no "
-        "second one. Its input variable is never painted",
-        "K",
-    ),
-    reasons=(RETARGETED,),
-)
+@paints("retarget-casts", Place(Stage.COLORING, 90))
 def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
     """Paint the output variable of such Casts; their input variable is never painted."""
     graph, flat = context.type_graph, context.type_graph.flat
@@ -42,5 +24,5 @@ def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
             continue
         consumers = [] if flat.is_output(value) else graph.readers(value)
         if consumers and all(painting.is_allow(v) for v in consumers):
-            marks[vertex] = Mark(Color.ALLOW, RETARGETED, consumers[0])
+            marks[vertex] = Mark(Color.ALLOW, Reason.RETARGETED_CAST, consumers[0])
     return marks

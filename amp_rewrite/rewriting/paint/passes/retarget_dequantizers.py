@@ -13,28 +13,10 @@ from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
-
-RETARGETED_SCALES = PassReason(
-    "low-scales",
-    phrase="quantised weights, whose scales are converted for",
-    plain="holds quantised weights that are only read in {precision}",
-    row="a DequantizeLinear of weights with only 16-bit consumers (K): its scales are converted",
-)
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "retarget-dequantizers",
-    Place(
-        Stage.COLORING,
-        100,
-        "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
-        "whose consumers are allow, becomes allow, and its scales are converted "
-        "([Quantised groups](#groups))",
-        "K",
-    ),
-    reasons=(RETARGETED_SCALES,),
-)
+@paints("retarget-dequantizers", Place(Stage.COLORING, 100))
 def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
     graph, flat = context.type_graph, context.type_graph.flat
@@ -44,7 +26,7 @@ def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
         (value,) = flat.outputs_of(node)
         readers = [] if flat.is_output(value) else graph.readers(value)
         if readers and all(painting.is_allow(v) for v in readers):
-            mark = Mark(Color.ALLOW, RETARGETED_SCALES, readers[0])
+            mark = Mark(Color.ALLOW, Reason.LOW_SCALES, readers[0])
             marks |= dict.fromkeys(graph.vertices_of(node), mark)
     return marks
 

@@ -12,24 +12,9 @@ from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-@paints(
-    "seed-allow",
-    Place(
-        Stage.SEEDING,
-        20,
-        "v becomes allow if it is on the allow list (or forced), processable and not "
-        "denied. There is no type or kernel test here. If nothing is allow afterwards, "
-        "painting ends: the model stays as it is",
-        "P1",
-    ),
-)
+@paints("seed-allow", Place(Stage.SEEDING, 20))
 def seed_allow(context: PaintContext, painting: Painting) -> Marks:
-    """Paint every processable vertex of an allow-list operator, and what joins its group.
-
-    Under UNSAFE_FORCE_ALL, and where nothing may stay float32, every processable vertex of a
-    stateless operator that is not a constant.
-    There is no type or kernel test here; DropUnsupported removes what the target cannot run.
-    """
+    """Paint every processable vertex of an allow-list operator, and what joins its group."""
     listed = context.on(ListName.ALLOW)
     seeds = (listed | context.forced) & context.processable & ~painting.deny
     why = "level UNSAFE_FORCE_ALL" if context.lists.is_unsafe else "nothing may be float32"

@@ -19,25 +19,9 @@ _SMALL = 256.0
 """Powers of bounded numbers up to here are far from where the low type ends."""
 
 
-@paints(
-    "spread-deny",
-    Place(
-        Stage.COLORING,
-        10,
-        "with `up` = deny and infer roots, and the clear vertices reached from them by "
-        "walking inputs through clear: from each deny root walk outputs, entering vertices"
-        " of `up` that are not denied yet; all visited become deny",
-        "P2",
-    ),
-)
+@paints("spread-deny", Place(Stage.COLORING, 10))
 def spread_deny(context: PaintContext, painting: Painting) -> Marks:
-    """Deny the deny list and every infer vertex that it reaches forward through clear ones.
-
-    A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
-    never crosses an allow-list or unlisted one, nor what is painted with its group. A power of
-    small numbers stays float32, and spreads nothing.
-    UNSAFE_FORCE_ALL denies nothing, nor does a rewrite to one type only.
-    """
+    """Deny the deny list and every infer vertex that it reaches forward through clear ones."""
     if context.force_all:
         return {}
     graph = context.type_graph
@@ -58,10 +42,7 @@ def spread_deny(context: PaintContext, painting: Painting) -> Marks:
 
 
 def _find_squares(context: PaintContext) -> dict[int, Mark]:
-    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones.
-
-    It is a square as well where an Identity stands in front of an x.
-    """
+    """Return a deny mark for every Mul(x, x) that reaches a denied reduction through clear ones."""
     graph, flat = context.type_graph, context.type_graph.flat
     view = PlainView(graph)
     marks: dict[int, Mark] = {}

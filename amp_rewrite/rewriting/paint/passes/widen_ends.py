@@ -19,14 +19,8 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Marks, Painting, PassReason
+from amp_rewrite.rewriting.paint.painting import Marks, Painting, Reason
 from amp_rewrite.rewriting.paint.passes.move_casts import CastSearch, Cost
-
-OUTPUT = PassReason(
-    "output",
-    phrase="it makes a float32 output of 16-bit values, and the cast only moves",
-    plain="makes a float32 output, and the cast only moves",
-)
 
 # operators: arithmetic on elements, of which digits are lost.
 _ARITHMETIC = ADDED | {"BatchNormalization", "Div", "Mean", "Mul", "Pow", "Exp", "Sinh", "Sqrt"}
@@ -35,21 +29,11 @@ _ON_ELEMENTS = SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
 CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
 
 
-@paints(
-    "widen-ends",
-    Place(
-        Stage.SAVING,
-        5,
-        "takes arithmetic on elements in front of a float32 output out of the painting where that "
-        "costs no cast more",
-    ),
-    reasons=(OUTPUT,),
-)
+@paints("widen-ends", Place(Stage.SAVING, 5))
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint arithmetic in front of float32 outputs, if casts may move.
 
-    Target "schema" paints as the reference does, which leaves it low. Of a training step, whose
-    outputs are a loss and states, the forward pass ends elsewhere.
+    Target "schema" paints as the reference does; of a training step the outputs are states.
     """
     is_asked = context.moves_casts and context.kernels is not None and not context.force_all
     is_asked &= not context.variables
@@ -67,16 +51,13 @@ def widen_ends(context: PaintContext, painting: Painting) -> Marks:
             cost = search.cost_of(run) if is_arithmetic else None
             cheapest = len(run) if cost is not None and cost <= Cost(0, 0) else cheapest
         search.change(run[:cheapest])
-    return search.marks(OUTPUT)
+    return search.marks(Reason.OUTPUT)
 
 
 def _behind(
     context: PaintContext, search: CastSearch, source: int, run: list[int]
 ) -> Iterator[int]:
-    """Yield the low vertices behind an output that only float32 reads, the last ones first.
-
-    Each is added to the run.
-    """
+    """Yield the low vertices behind an output that only float32 reads, the last ones first."""
     graph, m = context.type_graph, context.values.match
     may_change = context.on(ListName.INFER, ListName.CLEAR) & context.processable
     grouped = {v for fused in context.groups for v in (*fused.core, *fused.tail)}

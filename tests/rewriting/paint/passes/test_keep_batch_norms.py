@@ -16,7 +16,8 @@ import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.rewriting.paint.painting import Painting
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import RUNTIME_FUSION, keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.reasons import Reason
 
 BEHIND = {
     "product": "a = MatMul(x, w) y = BatchNormalization(a, b, b, b, b)",
@@ -52,7 +53,7 @@ def is_kept(result: amp.RewriteResult) -> bool:
     variable = node.variables["T"]
     if variable.dtype == "float16":
         return False
-    assert variable.reason == RUNTIME_FUSION
+    assert variable.reason == Reason.RUNTIME_FUSION
     return True
 
 
@@ -86,7 +87,7 @@ def test_it_is_low_where_the_engine_is_another() -> None:
     options: dict[str, Any] = {"target": "openvino", "precision": "bfloat16"}
     result = amp.rewrite(model(BEHIND["product"]), **options)
     reasons = {v.reason for n in result.report.nodes for v in n.variables.values()}
-    assert RUNTIME_FUSION not in reasons
+    assert Reason.RUNTIME_FUSION not in reasons
 
 
 STATISTICS = {"b": np.ones(4), "w": np.full((4, 4), 0.5)}
@@ -115,7 +116,7 @@ def marked(
     chosen = [v for v, kind in enumerate(kinds) if f"{made(graph, v)}/{kind}" in low.split()]
     painting = Painting.blank(graph).with_marks(dict.fromkeys(chosen, LOW))
     found = marks_of(keep_batch_norms, context, painting)
-    assert {mark.reason for mark in found.values()} <= {RUNTIME_FUSION}
+    assert {mark.reason for mark in found.values()} <= {Reason.RUNTIME_FUSION}
     return {value: (mark.detail, mark.because is not None) for value, mark in found.items()}
 
 

@@ -140,7 +140,7 @@ def test_branches_and_loops_are_the_same() -> None:
     assert kept(turn, graph) == {*expected}
 
 
-def test_results_of_branches_loops_and_functions_are_followed() -> None:
+def test_results_of_branches_and_loops_are_followed() -> None:
     graph = GRAPH.replace("float[1,16] f", "float[1,16] f, bool c0, int64 n")
     tail = f"t = Reshape(u, p32) c = MatMul(places, t) {SAMPLE}"
     branch = (
@@ -153,14 +153,6 @@ def test_results_of_branches_loops_and_functions_are_followed() -> None:
         f"(bool c2, float[1,6] o) {{ c2 = Identity(c1) o = Add(s, theta) }}> {tail}"
     )
     assert kept(turn, graph) == {"u", "o", *"tcg"}
-    function = (
-        '<domain: "d", opset_import: ["" : 20]> map (h, sh, p) => (c) '
-        "{ t = Reshape(h, sh) c = MatMul(p, t) }"
-    )
-    text = GRAPH.replace("20]", "20, 'd' : 1]").replace(chr(39), chr(34))
-    body = f"h = Gemm(f, w6, theta) c = d.map(h, p32, places) {SAMPLE}"
-    model = model_of(f"{text} {{ {body} }} {function}", **CONSTANTS)
-    assert {*marks_of(keep_coordinates, context_of(model))} == {*"hg"}
 
 
 @pytest.mark.parametrize(

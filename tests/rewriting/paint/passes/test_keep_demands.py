@@ -99,28 +99,6 @@ def test_positions_may_be_made_in_the_model(inputs: str, made: str) -> None:
         assert error(result, source, {n: given[n] for n in names}) <= LOW["float16"].rtol
 
 
-@pytest.mark.parametrize("inlined", [True, False])
-def test_a_local_function_may_make_the_positions_and_read_the_angles(inlined: bool) -> None:
-    source = rotary(ANGLES["matrix product"])
-    nodes = {node.output[0]: node for node in source.graph.node}
-    for output, name in (("f", "as_float"), ("cc", "cosine"), ("ss", "sine")):
-        node = nodes[output]
-        body = onnx.helper.make_node(node.op_type, ["given"], ["made"], name=f"{name}_node")
-        body.attribute.extend(node.attribute)
-        opsets = [onnx.helper.make_opsetid("", 17)]
-        source.functions.append(
-            onnx.helper.make_function("local", name, ["given"], ["made"], [body], opsets)
-        )
-        node.domain, node.op_type = "local", name
-        del node.attribute[:]
-    source.opset_import.add(domain="local", version=1)
-    result = amp.rewrite(source, inline_functions=inlined)
-    assert {"query", "key", "scores"} <= low(result)
-    assert not {"angles"} & low(result)
-    for start in STARTS:
-        assert error(result, source, feeds(start)) <= LOW["float16"].rtol, start
-
-
 def test_small_whole_numbers_next_to_data_are_data() -> None:
     """Masks of shifted windows: numbers of regions, compared, and -100 where they differ."""
     result = rewritten(
@@ -212,23 +190,6 @@ def test_what_a_count_was_divided_by_may_be_low() -> None:
     assert {"scaled"} <= low(result)
 
 
-def test_the_buckets_of_relative_positions_are_those_of_float32() -> None:
-    source = model(
-        f"""g (int64[1,8] positions) => (float[1,8,16] y)
-        <float sixteen = {{16}}, float span = {{2.0794415}}, float unit = {{1}},
-         {constant("float[64,16] table", np.arange(64 * 16) / 64)}, {weight("w")},
-         int64 most = {{63}}, int64 none = {{0}}>
-        {{ f = Cast<to = 1>(positions) g = Add(f, unit) d = Div(g, sixteen) [log] l = Log(d)
-           r = Div(l, span) m = Mul(r, sixteen) i = Cast<to = 7>(m) j = Clip(i, none, most)
-           e = Gather(table, j) y = MatMul(e, w) }}"""
-    )
-    result = rewritten(source)
-    found = {n.name: n.variables["T"].detail for n in result.report.nodes if n.op == "Log"}
-    assert "jump of" in str(found["log"])
-    for start in (*STARTS, 63, 127, 255):
-        assert error(result, source, {"positions": feeds(start)["positions"]}) <= 2e-3
-
-
 UNCHANGED = {
     "a mask of truth values": (
         "bool[1,8] m",
@@ -294,43 +255,6 @@ def test_pixels_and_samples_are_no_counts(type_: str, scaled: str) -> None:
         )
     )
     assert "conv" in low(result)
-    assert not kept(result)
-
-
-def test_quantised_data_are_no_counts() -> None:
-    result = rewritten(
-        model(
-            f"""g (float[2,16] x) => (float[2,16] y) <{weight("w")},
-            {constant("int8[16,16] wi", np.arange(256) % 100)}, float scale = {{0.1}}>
-            {{ h = MatMul(x, w) q, s, z = DynamicQuantizeLinear(h) i = MatMulInteger(q, wi, z)
-               f = Cast<to = 1>(i) [scaled] m = Mul(f, s) [last] y = MatMul(m, w) }}"""
-        )
-    )
-    assert "last" in low(result)
-    assert not kept(result)
-
-
-def test_ids_that_are_looked_up_are_no_counts() -> None:
-    result = rewritten(
-        model(
-            f"""g (int64[2] ids) => (float[2,16] y) <{weight("table", 32)}, {weight("w")}>
-            {{ [look] e = Gather(table, ids) [last] y = MatMul(e, w) }}"""
-        )
-    )
-    assert low(result) == {"look", "last"}
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_few_elements_are_exact(precision: str) -> None:
-    result = rewritten(
-        model(
-            f"""g (float[2,16] x) => (float[2,16] y) <{weight("w")}, int64 one = {{1}}>
-            {{ h = MatMul(x, w) s = Shape(x) n = Gather(s, one) f = Cast<to = 1>(n)
-               [mean] d = Div(h, f) y = MatMul(d, w) }}"""
-        ),
-        precision=precision,
-    )
-    assert "mean" in low(result)
     assert not kept(result)
 
 

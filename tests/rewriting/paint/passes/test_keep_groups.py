@@ -7,7 +7,7 @@ import onnx
 import pytest
 from group_models import FORMS, Form, members, model_around, reshaped_gelu
 from onnx import numpy_helper
-from rewrite_text import assert_close, parse, rewritten
+from rewrite_text import assert_close, rewritten
 
 import amp_rewrite as amp
 
@@ -149,45 +149,6 @@ def test_the_report_says_which_group_a_node_belongs_to() -> None:
     result = rewrite(model)
     words = "part of LayerNormalization from m to o"
     assert amp.explain(result, "o").endswith(words)
-
-
-FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
-g (float[3,4] x) => (float[3,4] y)
-<float[4,4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
- float[4] scale = {1, 2, 3, 4}, float[4] bias = {1, 2, 3, 4}> {
-    [h] h = MatMul(x, w)
-    [norm] o = local.Norm(h, scale, bias)
-    [y] y = MatMul(BEHIND, w)
-}
-<domain: "local", opset_import: ["" : 17]>
-Norm (h, scale, bias) => (o) {
-    two = Constant<value_float = 2.0>()
-    eps = Constant<value_float = 0.00001>()
-    m = ReduceMean<axes = [-1]>(h)
-    d = Sub(h, m)
-    p = Pow(d, two)
-    v = ReduceMean<axes = [-1]>(p)
-    e = Add(v, eps)
-    s = Sqrt(e)
-    n = Div(d, s)
-    t = Mul(n, scale)
-    o = Add(t, bias)
-}"""
-
-
-def test_the_input_of_a_normalization_inside_a_function_is_float32() -> None:
-    model = parse(FUNCTION.replace("BEHIND", "o"))
-    result = rewrite(model)
-    assert is_low(result, "h") == {False}
-    assert is_low(result, "y") == {True}
-    assert amp.explain(result, "h").endswith("the input of LayerNormalization in norm")
-    inlined = amp.rewrite(model, inline_functions=True)
-    assert is_low(inlined, "h", "y") == {True}
-
-
-def test_a_function_that_shares_its_input_leaves_it_low() -> None:
-    text = FUNCTION.replace("[y]", "k = Exp(h)\nz = Add(k, o)\n[y]").replace("BEHIND", "z")
-    assert is_low(rewrite(parse(text)), "h") == {True}
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

@@ -12,7 +12,6 @@ import tensorrt_judge
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.passes.keep_uncast import NO_CAST_BEHIND
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 FRONTS = {
@@ -60,7 +59,7 @@ def test_what_feeds_a_float32_recurrent_operator_stays_float32(front: str) -> No
     assert dtypes.pop("last") == "bfloat16"
     assert set(dtypes.values()) == {"float32"}
     marks = [n.variables["T"] for n in result.report.nodes if n.op in ("MatMul", "Conv")]
-    assert {mark.reason for mark in marks} == {NO_CAST_BEHIND, Reason.ALLOW_LIST}
+    assert {mark.reason for mark in marks} == {Reason.NO_CAST_BEHIND, Reason.ALLOW_LIST}
     assert {mark.because for mark in marks} >= {"op/T"}
 
 
@@ -75,7 +74,7 @@ def test_of_several_targets_one_is_enough() -> None:
     model = network("GRU", FRONTS["product"], lengths=True)
     result = amp.rewrite(model, target="cuda,tensorrt")
     reasons = {n.variables["T"].reason for n in result.report.nodes if n.op == "MatMul"}
-    assert reasons == {NO_CAST_BEHIND, Reason.ALLOW_LIST}
+    assert reasons == {Reason.NO_CAST_BEHIND, Reason.ALLOW_LIST}
 
 
 @pytest.mark.share(5, each="op")
@@ -106,7 +105,7 @@ ATTENTION = onnx.parser.parse_model(
 def test_an_attention_that_stays_float32_is_fed_float32() -> None:
     result = amp.rewrite(ATTENTION, target="tensorrt", deny_nodes=["attention"])
     (mark,) = [n.variables["T"] for n in result.report.nodes if n.op == "MatMul"]
-    assert (mark.dtype, mark.reason) == ("float32", NO_CAST_BEHIND)
+    assert (mark.dtype, mark.reason) == ("float32", Reason.NO_CAST_BEHIND)
 
 
 @pytest.mark.tensorrt

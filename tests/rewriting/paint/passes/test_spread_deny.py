@@ -153,30 +153,6 @@ def test_the_square_that_a_denied_reduction_sums_stays_float32() -> None:
     )
 
 
-def test_the_product_of_two_values_before_a_reduction_is_not_a_square() -> None:
-    assert_rewrites(
-        """g (float[4,4] x) => (float[4,4] y) {
-            h = MatMul(x, x)
-            s = Mul(h, x)
-            r = ReduceMean(s)
-            d = Div(h, r)
-            y = MatMul(d, d)
-        }""",
-        """g (float[4,4] x) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            h = MatMul(x_fp16, x_fp16)
-            h_fp32 = Cast<to = 1>(h)
-            s = Mul(h, x_fp16)
-            s_fp32 = Cast<to = 1>(s)
-            r = ReduceMean(s_fp32)
-            d = Div(h_fp32, r)
-            d_fp16 = Cast<to = 10>(d)
-            y_fp16 = MatMul(d_fp16, d_fp16)
-            y = Cast<to = 1>(y_fp16)
-        }""",
-    )
-
-
 def test_a_square_that_nothing_sums_is_low() -> None:
     assert_rewrites(
         """g (float[4,4] x) => (float[4,4] y) {
