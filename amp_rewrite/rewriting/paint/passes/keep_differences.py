@@ -287,8 +287,11 @@ def _is_multiple(numbers: Array, others: Array) -> bool:
 
 def _cosines(m: Match) -> Iterator[Keep]:
     """Yield what takes a cosine from one, with what computes the cosine."""
-    for node in m.nodes(*ADDED):
-        ones = [v for v in m.read(node) if (n := m.numbers(v)) is not None and (abs(n) == 1).all()]
+    added = m.nodes(*ADDED)
+    held = dict.fromkeys(v for node in added for v in m.read(node) if m.is_constant(v))
+    one = {v for v in held if (n := m.numbers(v)) is not None and (abs(n) == 1).all()}
+    for node in added if one else ():
+        ones = [v for v in m.read(node) if v in one]
         others = [v for v in m.data(node) if v not in ones]
         if len(ones) != 1 or len(others) != 1 or not any(_products(m, others[0])):
             continue
