@@ -30,7 +30,6 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
     ENOUGH,
@@ -38,6 +37,7 @@ from amp_rewrite.numerics.compare.slices import (
     SliceComparison,
     Slices,
     are_shares,
+    slack_of,
 )
 from amp_rewrite.numerics.inputs.batches import Array
 
@@ -77,13 +77,9 @@ def yardstick(size: float, spread: float, numbers: float) -> float:
 class Tolerances:
     """What each element of an output may differ by: `rtol * largest + atol`.
 
-    Attributes:
-        rtol: Tolerance relative to the largest magnitude of the output, or of a slice of another
-            scale: an output whose largest number is 1000 cannot be right to 0.004.
-        atol: Absolute tolerance.
-        strict: Whether every element must be within: so if a tolerance was asked for.
-        least: The size to which slices are held that are smaller: the smallest normal number of
-            the type.
+    `largest` is the largest magnitude of the output, or of a slice of another scale: an output
+    whose largest number is 1000 cannot be right to 0.004. Every element must be within only if
+    `strict`, which a given tolerance is. Slices smaller than `least` are held to it.
     """
 
     rtol: float
@@ -93,7 +89,7 @@ class Tolerances:
 
     @staticmethod
     def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
-        """Return the given tolerances, one that is not given being 0, or those of a type.
+        """Return the given tolerances, of which a missing one is 0, or those of a type.
 
         Raises:
             OptionError: One is not a number of at least 0.
@@ -122,36 +118,25 @@ class OutputComparison:
     """One output, over all feeds.
 
     Attributes:
-        name: Its name.
-        dtype: The element type in the original model.
-        elements: How many elements were compared.
         max_abs: The largest difference between finite elements.
-        scaled_error: The largest difference relative to the largest magnitude of the original.
+        scaled_error: That, relative to the largest magnitude of the original.
         error: The root mean square error over the spread of the original; None if it is not
-            floating-point.
+            floating-point, as for `largest` and `cosine`.
         largest: The largest error of an element over the spread, or over its own distance from
-            the mean of its batch; None if it is not floating-point.
-        cosine: The cosine between the two; None if it is not floating-point, or both are 0.
+            the mean of its batch.
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
-        top1: The share of rows along the last axis whose largest element is the same one. Of an
-            output that is no table (rows, classes), elements count as one that differ by less than
-            the relative tolerance, or than ERROR times what the largest is above the row's mean;
-            of a table, those that one rounding can make equal.
-            None unless it is floating-point, with rows of at least two elements, and where it holds
-            probabilities that do not add up to 1.
-        shape_differs: Whether a feed gave another shape.
-        shares: The measures -> which share of its limit each is; more than 1 fails.
+        top1: The share of rows along the last axis with the same largest element, near ties
+            aside; None without rows of classes.
+        shares: Measure -> which share of its limit it is; more than 1 fails.
         fault: The first measure that fails; "" if it passes.
         excuse: Which yardstick moves the output as far although it fails: the rounded "weights"
             alone, or the "original" where its inputs move by one part in a million; "" for none.
         constant: The one number that all elements of the original are, if it is 0 or there are
-            several elements: that the other model agrees says nothing. None if they are not.
-        apart: How many elements lie in rows that are masked whole; they count for nothing above
-            but NaN and infinities.
-        apart_error: The largest difference among these, relative to the largest magnitude of the
-            original.
+            several: that the other model agrees says nothing.
+        apart: How many elements lie in rows that are masked whole: they only must stay finite.
+        apart_error: The largest difference among these, as `scaled_error`.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
         of: What errors are relative to: the "size" of few numbers may be more than their spread.
@@ -197,18 +182,13 @@ class OutputComparison:
 
 @dataclass(frozen=True, slots=True)
 class OutputSize:
-    """How large an output is.
-
-    Attributes:
-        spread: What errors are relative to.
-        largest: The largest magnitude of its finite elements.
-    """
+    """How large an output is: what errors are relative to, and its largest magnitude."""
 
     spread: float
     largest: float
 
     def at_least(self, magnitude: float) -> OutputSize:
-        """Return the size, or that of an output of one magnitude if it is larger."""
+        """Return the size, both parts at least `magnitude`."""
         return OutputSize(max(self.spread, magnitude), max(self.largest, magnitude))
 
 
@@ -216,9 +196,8 @@ class OutputSize:
 class Comparer:
     """Compares one output feed by feed; nothing but sums is kept.
 
-    If the usual size is given, errors are relative to that where it is larger: the probability of
-    speech in silence may be next to nothing. Which class is first does not count then either, for
-    inputs that are not usual belong to none.
+    Errors are relative to the `usual` size if that is larger: the probability of speech in silence
+    may be next to nothing. Classes do not count then: inputs that are not usual belong to none.
     """
 
     name: str
@@ -253,10 +232,7 @@ class Comparer:
     """Over the finite elements: original, original^2, rewritten^2, their product, difference^2."""
 
     def add(self, original: Any, rewritten: Any, apart: Array | None = None) -> None:
-        """Take one feed's results into account; sequences are compared item by item.
-
-        The rows `apart`, elements of the first axes, must only stay finite.
-        """
+        """Take one feed's results into account; the rows `apart` must only stay finite."""
         if original is None or rewritten is None:
             self.shape_differs |= original is not rewritten
             return
@@ -299,10 +275,8 @@ class Comparer:
     def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
-        Args:
-            yardsticks: How far the same output moves by itself on the same feeds. Without any,
-                slices are not judged, for nobody knows which of them are noise, and classes in
-                tables alone.
+        `yardsticks` are how far the same output moves by itself on the same feeds. Without them
+        slices are not judged, for nobody knows which of them are noise, and classes only in tables.
         """
         noises = None if yardsticks is None else [y.slices for y in yardsticks]
         worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
@@ -320,7 +294,7 @@ class Comparer:
             within=self._within,
             nan=self.nan,
             inf=self.inf,
-            top1=self.top1,
+            top1=self.same_rows / self.rows if self.rows else None,
             shape_differs=self.shape_differs,
             shares=dict(shares),
             fault=faults[0] if faults else "",
@@ -332,13 +306,8 @@ class Comparer:
         )
 
     @property
-    def top1(self) -> float | None:
-        """The share of rows with the same largest element, or None."""
-        return self.same_rows / self.rows if self.rows else None
-
-    @property
     def size(self) -> OutputSize:
-        """How large the original's output is."""
+        """The size of the original's output."""
         return OutputSize(self.spread, self.largest)
 
     @property
@@ -399,7 +368,7 @@ class Comparer:
         return {"elements": differs} if differs <= 1 else shares
 
     def _constant(self) -> float | None:
-        """Return the number that all elements of the original are, if that proves nothing."""
+        """Return the one number that all elements of the original are, if that proves nothing."""
         if not self.finite or self.finite < self.elements or self.unequal:
             return None
         if self.least == self.most == 0 and not self.max_abs:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.numerics.compare.chances import slack_of
+from amp_rewrite.numerics.compare.slices import slack_of
 from amp_rewrite.numerics.compare.distance import (
     ERROR,
     ROUNDINGS,
@@ -27,6 +27,7 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
+from amp_rewrite.numerics.compare.slices import slack_of
 from amp_rewrite.numerics.inputs.batches import Feeds
 
 STEP = 1e-6

@@ -263,7 +263,8 @@ class Verification:
         agreed = self.told.agreement(expected, outputs)
         if not all(np.array_equal(expected[name], outputs[name]) for name in names):
             read = self.run_original(feeds, [*names, *self.told.reads])
-            told = self.told.told(_fit_feeds(feeds, self.rewritten.inputs), read, self.outputs)
+            fitted = _fit_feeds(feeds, self.rewritten.inputs)
+            told = self.told.told(fitted, read, self.outputs, agreed)
         return told, [replace(each, told=told is not None) for each in agreed]
 
     def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
