@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from amp_rewrite.errors import OutOfTimeError, RunError
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances, results
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -37,17 +37,10 @@ class DeviceChecks:
         tolerances: Tolerances,
         threads: int,
     ) -> None:
-        """Take the models; that one cannot be loaded or run is part of the report.
-
-        0 `threads` are what OMP_NUM_THREADS says, or ONNX Runtime's choice.
-        """
+        """Take the models; that one cannot be loaded or run is part of the report."""
         self.providers = providers
         self._before, self._after, self._tolerances = before, after, tolerances
-        self._options: dict[str, Any] = {
-            "emulate": False,
-            "providers": providers,
-            "threads": threads,
-        }
+        self._options: Any = {"emulate": False, "providers": providers, "threads": threads}
         self._emulated, self._original, self._itself = (self._comparers() for _ in range(3))
         self._error: str | None = None
         self._itself_error: str | None = None
@@ -70,7 +63,7 @@ class DeviceChecks:
                 _add(self._emulated, emulated, real)
                 _add(self._original, original, real)
                 _add(here, original, real)
-                passes = all(output.ok for output in _results(here))
+                passes = all(output.ok for output in results(here))
         if passes or self._itself_error is not None:
             return
         try:
@@ -93,10 +86,10 @@ class DeviceChecks:
         ran = self._error is None and "_rewritten" in vars(self)  # nothing, if no feed counts
         return DeviceComparison(
             self.providers,
-            _results(self._emulated) if ran else (),
+            results(self._emulated) if ran else (),
             self._error,
-            _results(self._original) if ran else (),
-            itself=tuple(o for o in _results(self._itself) if o.elements),
+            results(self._original) if ran else (),
+            itself=tuple(o for o in results(self._itself) if o.elements),
             itself_error=self._itself_error,
             notes=notes_on(self.providers[0], self._rewritten.precisions) if ran else (),
         )
@@ -106,10 +99,6 @@ def _add(comparers: Mapping[str, Comparer], expected: Outputs, outputs: Outputs)
     """Compare the outputs of a feed."""
     for name, comparer in comparers.items():
         comparer.add(expected[name], outputs[name])
-
-
-def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
-    return tuple(comparer.result() for comparer in comparers.values())
 
 
 def _reason(error: RunError) -> str:

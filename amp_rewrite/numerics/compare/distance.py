@@ -28,14 +28,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
     ENOUGH,
-    Limits,
     SliceComparison,
     Slices,
+    Tolerances,
     are_shares,
     slack_of,
 )
@@ -53,9 +52,6 @@ LARGEST = 0.5
 SPARED = 1e-4
 """The share of elements that may be further off."""
 
-SLICE_ERROR = 0.1
-"""The largest error of the worst slice of many; the others lie on both sides of the whole."""
-
 AGREEMENT = 0.99
 """The smallest share of rows with the same largest element, or of equal whole numbers."""
 
@@ -71,46 +67,6 @@ def yardstick(size: float, spread: float, numbers: float) -> float:
     if spread <= CONSTANT * size:
         return size
     return min(size, spread * float(slack_of(numbers - 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerances:
-    """What each element of an output may differ by: `rtol * largest + atol`.
-
-    `largest` is the largest magnitude of the output, or of a slice of another scale: an output
-    whose largest number is 1000 cannot be right to 0.004. Every element must be within only if
-    `strict`, which a given tolerance is. Slices smaller than `least` are held to it.
-    """
-
-    rtol: float
-    atol: float
-    strict: bool
-    least: float = 0.0
-
-    @staticmethod
-    def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
-        """Return the given tolerances, of which a missing one is 0, or those of a type.
-
-        Raises:
-            OptionError: One is not a number of at least 0.
-        """
-        least = low.smallest_normal
-        if rtol is None and atol is None:
-            return Tolerances(low.rtol, 0.0, strict=False, least=least)
-        expected = "a number of at least 0"
-        return Tolerances(
-            0.0 if rtol is None else arguments.number("rtol", rtol, low=0, expected=expected),
-            0.0 if atol is None else arguments.number("atol", atol, low=0, expected=expected),
-            strict=True,
-            least=least,
-        )
-
-    @property
-    def of_slices(self) -> Limits:
-        """What a slice may differ by."""
-        if self.strict:
-            return Limits(self.rtol, self.atol, self.least, strict=True)
-        return Limits(SLICE_ERROR, 0.0, self.least, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +92,6 @@ class OutputComparison:
         constant: The one number that all elements of the original are, if it is 0 or there are
             several: that the other model agrees says nothing.
         apart: How many elements lie in rows that are masked whole: they only must stay finite.
-        apart_error: The largest difference among these, as `scaled_error`.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
         of: What errors are relative to: the "size" of few numbers may be more than their spread.
@@ -160,7 +115,6 @@ class OutputComparison:
     excuse: Excuse = ""
     constant: float | None = None
     apart: int = 0
-    apart_error: float = 0.0
     slice: SliceComparison | None = None
     of: Literal["spread", "size"] = "spread"
 
@@ -226,8 +180,6 @@ class Comparer:
     least: float = math.inf
     most: float = -math.inf
     apart: int = 0
-    apart_worst: float = 0.0
-    apart_largest: float = 0.0
     sums: list[float] = field(default_factory=lambda: [0.0] * 5)
     """Over the finite elements: original, original^2, rewritten^2, their product, difference^2."""
 
@@ -250,7 +202,8 @@ class Comparer:
             self.is_float = True
             a, b = a.astype(np.float64), b.astype(np.float64)  # in the output's shape, float64
             if apart is not None:
-                self._add_apart(a[apart], b[apart])
+                self._add_lost(a[apart], b[apart])
+                self.apart += int(a[apart].size)
                 a, b = a[~apart], b[~apart]  # (rows left, axes behind those of `apart`)
             self.elements += a.size
             self._add_floats(a, b, rank=np.ndim(original))
@@ -300,7 +253,6 @@ class Comparer:
             fault=faults[0] if faults else "",
             constant=self._constant(),
             apart=self.apart,
-            apart_error=self._apart_error(),
             slice=worst,
             of="size" if self._is_by_size() else "spread",
         )
@@ -376,25 +328,12 @@ class Comparer:
         is_one = self.most - self.least <= CONSTANT * max(abs(self.most), abs(self.least))
         return self.least if is_one and self.finite > 1 else None
 
-    def _apart_error(self) -> float:
-        largest = max(self.largest, self.apart_largest)
-        return self.apart_worst / largest if largest else self.apart_worst
-
     def _add_lost(self, a: Array, b: Array) -> Array:
         """Count what became NaN or infinite; return where the original is finite."""
         finite = np.isfinite(a)  # as a: a mask
         self.nan += int(np.count_nonzero(np.isnan(b) & finite))
         self.inf += int(np.count_nonzero(np.isinf(b) & finite))
         return finite
-
-    def _add_apart(self, a: Array, b: Array) -> None:
-        """Take rows into account that count only if they lose finite numbers."""
-        both = self._add_lost(a, b) & np.isfinite(b)
-        self.apart += a.size
-        if both.any():
-            a, b = a[both], b[both]  # (finite elements,)
-            self.apart_worst = max(self.apart_worst, float(np.abs(b - a).max()))
-            self.apart_largest = max(self.apart_largest, float(np.abs(a).max()))
 
     def _add_floats(self, a: Array, b: Array, *, rank: int) -> None:
         finite = self._add_lost(a, b)
@@ -500,13 +439,18 @@ _SUMS = (
 )
 _MAXIMA = (
     *("max_abs", "largest", "scaled_error", "shape_differs", "is_float", "most"),
-    *("largest_error", "apart_worst", "apart_largest"),
+    "largest_error",
 )
 """The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
 
 
 def _are_whole(array: Array) -> bool:
     return bool((np.trunc(array) == array).all())
+
+
+def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
+    """Return the comparisons of several outputs."""
+    return tuple(comparer.result() for comparer in comparers.values())
 
 
 def is_float(array: Array) -> bool:

@@ -25,8 +25,7 @@ from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
-from amp_rewrite.numerics.compare.intermediates import Chunks, IntermediateComparer, Run, are_fills
-from amp_rewrite.numerics.compare.masked_rows import rows_of
+from amp_rewrite.numerics.compare.intermediates import Chunks, IntermediateComparer, Run
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -68,14 +67,12 @@ class Seen(NamedTuple):
 
     Attributes:
         run: Returns values inside by name.
-        masked: The rows of attention without any score, which are left out.
         others: The names of values that are not floats, which can be fetched.
         low: The lowest precision of the rewritten model.
         adds_low: Operators that add up in it.
     """
 
     run: Run
-    masked: tuple[Array, ...]
     others: Collection[str]
     low: DType
     adds_low: Collection[str]
@@ -169,55 +166,39 @@ def _error(
 ) -> float | None:
     """Return how far an output is from what the original's node makes of the same inputs.
 
-    None where that is a rounding, or not known. The inputs are tried as they are before casts, and
-    after them.
+    None where that is a rounding, or not known. The inputs are those after casts.
     """
-    read, others = _read(suspect.node, names_of), _others(suspect.node, seen)
-    has_casts = any(len(names) > 1 for names in read.values())
-    errors: list[float] = []
-    for place in (0, -1) if has_casts else (0,):
-        feeds = {name: np.asarray(values[names[place]]) for name, names in read.items()}
-        if not all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
-            continue
-        wide = {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
-        results = _run_node(suspect.node, model, wide | {n: values[n] for n in others}, seen.low)
-        output = np.asarray(values[suspect.output])
-        beyond = None if results is None else _error_beyond_rounding(suspect, output, results, seen)
-        if not beyond:  # not known, or a rounding of these inputs
-            return None
-        errors.append(beyond)
-    return min(errors, default=None)
+    node = suspect.node
+    feeds = {n: np.asarray(values[names[-1]]) for n, names in _read(node, names_of).items()}
+    if not all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
+        return None
+    wide = {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
+    results = _run_node(node, model, wide | {n: values[n] for n in _others(node, seen)}, seen.low)
+    if results is None:
+        return None
+    return _error_beyond_rounding(suspect, np.asarray(values[suspect.output]), results, seen)
 
 
 def _error_beyond_rounding(
     suspect: _Suspect, output: Array, results: tuple[Array, Array], seen: Seen
 ) -> float | None:
-    """Return |output - expected| / |expected|, 0 if it may be rounding, None if nobody knows."""
+    """Return |output - expected| / |expected|; None if it may be rounding, or nobody knows."""
     exact, moved = (np.asarray(array, np.float64) for array in results)
-    if exact.shape != output.shape:
+    if not exact.shape == moved.shape == output.shape:
         return None
     type_ = next((low for low in LOW.values() if low.numpy == output.dtype), FLOAT32)
     result = output.astype(np.float64)
-    counts = np.asarray(
-        np.isfinite(exact) & np.isfinite(result) & (np.abs(exact) <= seen.low.overflow)
-    )
-    counts[counts] = ~are_fills(exact[counts], result[counts])
-    rows = rows_of(exact, seen.masked)
-    if rows is not None:
-        counts[rows] = False
-    has_noise = moved.shape == exact.shape
-    if has_noise:
-        counts &= np.isfinite(moved)
+    finite = np.isfinite(exact) & np.isfinite(moved) & np.isfinite(result)
+    counts = np.asarray(finite & (np.abs(exact) <= seen.low.overflow))
     size = float(np.linalg.norm(exact[counts]))
     if not size:
         return None
-    noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size if has_noise else 0.0
+    noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size
     units = UNITS * (type_.epsilon + type_.smallest_subnormal * math.sqrt(counts.sum()) / size)
     adds_low = type_ is seen.low and suspect.node.op_type in seen.adds_low
-    least = FAR if adds_low or not has_noise else LEAST
-    limit = max(least, units + ROUNDINGS * noise)
+    limit = max(FAR if adds_low else LEAST, units + ROUNDINGS * noise)
     error = float(np.linalg.norm(result[counts] - exact[counts])) / size
-    return error if error > limit else 0.0
+    return error if error > limit else None
 
 
 def _run_node(

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import percent
+from amp_rewrite.dtypes import DType
 from amp_rewrite.numerics.inputs.batches import Array
 
 WIDE = 8.0
@@ -30,8 +32,11 @@ Of a slice whose share of the norm is less, 4.5 % of the whole does not notice t
 ALLOWED = 4.0
 """How many times as far as a yardstick moves a slice of 32 numbers or more it may be off.
 
-The norms of two noises of 32 numbers each differ by more once in 10,000 (F distribution), if one
-is twice the other: rounded weights bring about half of what rounded arithmetic does."""
+The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
+rounded weights bring about half of what rounded arithmetic does."""
+
+SLICE_ERROR = 0.1
+"""The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
 """Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
@@ -74,30 +79,46 @@ original^4, difference^2, and the largest magnitudes of the original and of the 
 _LOGS = np.log([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 _RATIOS = np.log([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
 """By how much the norms of two noises of N numbers each differ once in 10,000: the root of
-what F(n, n) exceeds with a probability of 1e-4. Of a single number nothing can be said."""
+what F(n, n) exceeds with a probability of 1e-4."""
 
 
 def slack_of(numbers: Any) -> Array:
-    """Return how many times as much norms of so few numbers differ as those of 32 or more.
-
-    Evidence: four numbers of a chaotic map (tests/numerics/compare/test_moved_inputs.py): without,
-    one that no arithmetic can compute fails; with, it is in doubt.
-    """
+    """Return how many times as much norms of so few numbers differ as those of 32 or more."""
     return np.exp(np.interp(np.log(np.maximum(numbers, 1.0)), _LOGS, _RATIOS) - _RATIOS[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a slice may differ by: `relative` to its size, and `absolute` beside that.
+class Tolerances:
+    """What each element of an output may differ by: `rtol * largest + atol`.
 
-    Slices smaller than `least` are held to it. If `strict`, every element must be within, relative
-    to the slice's largest magnitude; otherwise the root mean square error, relative to its spread.
+    `largest` is the largest magnitude of the output, or of a slice of another scale: an output
+    whose largest number is 1000 cannot be right to 0.004. Every element must be within only if
+    `strict`, which a given tolerance is. Slices smaller than `least` are held to it.
     """
 
-    relative: float
-    absolute: float
-    least: float
+    rtol: float
+    atol: float
     strict: bool
+    least: float = 0.0
+
+    @staticmethod
+    def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
+        """Return the given tolerances, of which a missing one is 0, or those of a type.
+
+        Raises:
+            OptionError: One is not a number of at least 0.
+        """
+        least, expected = low.smallest_normal, "a number of at least 0"
+        if rtol is None and atol is None:
+            return Tolerances(low.rtol, 0.0, strict=False, least=least)
+        relative = arguments.number("rtol", rtol or 0.0, low=0, expected=expected)
+        absolute = arguments.number("atol", atol or 0.0, low=0, expected=expected)
+        return Tolerances(relative, absolute, strict=True, least=least)
+
+    @property
+    def of_slices(self) -> Tolerances:
+        """What a slice may differ by, relative to its own scale."""
+        return self if self.strict else replace(self, rtol=SLICE_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +222,9 @@ class Slices:
         self.tiny &= other.tiny
         self.largest = max(self.largest, other.largest)
 
-    def worst(self, limits: Limits, yardsticks: Sequence[Slices] = ()) -> SliceComparison | None:
+    def worst(
+        self, limits: Tolerances, yardsticks: Sequence[Slices] = ()
+    ) -> SliceComparison | None:
         """Return the slice furthest beyond its limit, or nearest to it; None without one.
 
         `yardsticks` are how far the slices of the same feeds move by themselves.
@@ -221,7 +244,7 @@ class Slices:
             places = np.flatnonzero(is_judged)
             if not places.size:
                 continue
-            limit = limits.relative + limits.absolute / np.maximum(sums[_LARGEST], least)
+            limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
             slack = 1.0 if self.tiny else slack_of(numbers)
             limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
@@ -230,7 +253,7 @@ class Slices:
         return max(found, key=lambda each: each.share, default=None)
 
     def _moves(
-        self, noises: Sequence[tuple[Array, float]], limits: Limits, count: int
+        self, noises: Sequence[tuple[Array, float]], limits: Tolerances, count: int
     ) -> Array:
         """Return how far the yardsticks move slices at most.
 
@@ -242,11 +265,11 @@ class Slices:
         return np.max([np.zeros(count), *errors], axis=0)
 
 
-def _errors(sums: Array, limits: Limits) -> Array:
+def _errors(sums: Array, limits: Tolerances) -> Array:
     return sums[_WORST] if limits.strict else np.sqrt(sums[_ERRORS])
 
 
-def _norms(sums: Array, limits: Limits, least: float) -> Array:
+def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
     """Return what the errors of slices are relative to."""
     if limits.strict:
         return np.maximum(sums[_LARGEST], least)

@@ -11,8 +11,6 @@ from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.base.printable import counted, percent
-from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.compare import verify_texts as texts
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.selections import SelectionComparison
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
@@ -21,6 +19,13 @@ from amp_rewrite.numerics.compare.verify_records import (
     FedBack,
     Inside,
     StressReport,
+    doubt_of,
+    error_of,
+    explained,
+    failure_of,
+    output_line,
+    test_of,
+    worst_of,
 )
 from amp_rewrite.rewriting.report.records import VERSION, Shown
 
@@ -47,7 +52,6 @@ class VerifyReport(Shown):
         stress: What was found on stress inputs, or None if none were asked for.
         left_out: Feeds that do not count, because the original is not finite on them.
         target: Whose kernels were emulated.
-        shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
         control: How far the outputs are off that the model's rounded weights bring alone, computed
             in float32; empty if no weight is low, or the model does not run so.
         moves: How far the original's outputs move in float32 where its inputs move by one part in a
@@ -79,7 +83,6 @@ class VerifyReport(Shown):
     unfinished: str | None = None
     fed_back: FedBack | None = None
     predicted: Mapping[str, float] = field(default_factory=dict[str, float])
-    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -100,9 +103,9 @@ class VerifyReport(Shown):
         moved = {"weights": self.control, "original": self.moves}
         for output in failed:
             if output.excuse:
-                doubts.append(texts.doubt_of(output, moved[output.excuse], self.precision))
+                doubts.append(doubt_of(output, moved[output.excuse], self.precision))
             else:
-                failures.append(texts.failure_of(output))
+                failures.append(failure_of(output))
         if self.infinities:
             failures.append(self._overflow)
         failures += [misfit.misfit for misfit in self.misfits]
@@ -138,10 +141,10 @@ class VerifyReport(Shown):
 
     @property
     def _worst(self) -> str:
-        worst, strict = texts.worst_of(self.outputs), self.tolerances.strict
+        worst, strict = worst_of(self.outputs), self.tolerances.strict
         if worst is None:
             return ""
-        said = f"worst {texts.error_of(worst, strict=strict)}"
+        said = f"worst {error_of(worst, strict=strict)}"
         alone = next((o for o in self.control if o.name == worst.name), None)
         if alone is None or alone.error is None:
             return said
@@ -198,8 +201,7 @@ class VerifyReport(Shown):
                 if o.constant is not None
             ),
             *(
-                f"output {o.name}: {o.apart} elements in fully masked rows do not count; their "
-                f"worst error is {percent(o.apart_error)} of its peak"
+                f"output {o.name}: {o.apart} elements in fully masked rows do not count"
                 for o in self.outputs
                 if o.apart
             ),
@@ -214,15 +216,15 @@ class VerifyReport(Shown):
             f"{self.precision}, emulated for {self.target}, against the original: "
             f"{counted(self.feeds, 'feed')} ({self.data})"
         )
-        yield from map(texts.output_line, self.outputs)
+        yield from map(output_line, self.outputs)
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:
-                yield texts.explained(output, self.predicted[output.name])
+                yield explained(output, self.predicted[output.name])
         yield from () if self.device is None else self.device.details
         yield from self.notes()
-        yield texts.test_of(self.tolerances)
+        yield test_of(self.tolerances)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, version 1; NaN and infinities are None."""
-        judgement = {"notes": list(self.notes()), "test": texts.test_of(self.tolerances)}
+        judgement = {"notes": list(self.notes()), "test": test_of(self.tolerances)}
         return {"version": VERSION} | self.verdict.to_dict() | judgement | Shown.to_dict(self)

@@ -221,7 +221,7 @@ def test_a_slice_of_many_numbers_is_excused_by_what_moves_it(times: float, excus
 
 def test_the_limits_are_those_that_the_documents_name() -> None:
     assert (round(ERROR, 3), LARGEST, SPARED, AGREEMENT) == (0.045, 0.5, 1e-4, 0.99)
-    assert Tolerances.of(BFLOAT16).of_slices.relative == 0.1
+    assert Tolerances.of(BFLOAT16).of_slices.rtol == 0.1
 
 
 @pytest.mark.parametrize(("offset", "ok"), [(1.5, True), (0.5, False)])

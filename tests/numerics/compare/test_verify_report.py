@@ -267,13 +267,12 @@ def test_a_verdict_has_one_line_and_plain_data() -> None:
 
 
 FULL = report(
-    *(GOOD, replace(GOOD, name="m", apart=5, apart_error=0.5), CONSTANT),
+    *(GOOD, replace(GOOD, name="m", apart=5), CONSTANT),
     stress=stress("doubtful", GOOD),
     left_out=LEFT,
     control=(replace(GOOD, scaled_error=0.03),),
     moves=(replace(BAD, name="m"),),
     selections=(PICKED,),
-    shapes={"y": (2, 4)},
     infinities=(Inside("v", "n", "Exp", nan=1),),
 )
 
@@ -283,9 +282,7 @@ def test_a_report_as_data_has_its_verdict_and_its_records() -> None:
     assert list(content)[:2] == ["version", "ok"]
     assert content["notes"] == list(FULL.notes())
     assert "output c is 2 everywhere in the original, so it proves nothing" in content["notes"]
-    assert "shapes" not in content
     assert content["outputs"][0]["max_abs"] == 0.25
-    assert FULL.shapes == {"y": (2, 4)}
     endless = report(replace(GOOD, max_abs=float("inf"), cosine=float("nan")))
     text = endless.to_json()
     assert text.startswith('{\n "version": 1,\n "ok": true,')
