@@ -46,23 +46,21 @@ class Repair(Shown):
         precision: The 16-bit type that the model computes in.
         target: For which target it was repaired.
         raised: The model, and what was changed in it.
-        dangers: What the rules found and is gone, in execution order.
-        stay: What the rules found of inputs and outputs that keep their 16-bit type, and of Casts
-            in front of nodes that do.
-        measured: The nodes that became float32 besides: a run showed that they need it, or rules
-            took them out of the painting for other reasons than dangers.
+        dangers: The dangers that the rules found and that are gone, in execution order.
+        stay: Those of inputs and outputs that keep their 16-bit type, and of Casts in front of
+            nodes that do.
+        measured: The nodes that became float32 besides, mostly because a run showed it.
         shown_by: What was run: "data" or "made-up inputs"; "the rules" if nothing was.
         nodes: How many nodes computed in 16 bits before.
         share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
         scaling: What was multiplied by powers of two, or None.
-        refused: What leaves the range and is not scaled, where nothing is.
-        left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
+        refused: What leaves the range and is not scaled, if nothing is.
+        left: What is not in 16 bits, one line each, if `only` is set; then it is not written.
         against: What it was compared with: the original, or its own float32 form.
-        weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
-        unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
-            nodes have it; they stay as they are.
+        weights: Weights that a converter seems to have clipped, or made infinite, or None.
+        unjudged: Another 16-bit type of the model -> how many results of nodes have it.
     """
 
     precision: str
@@ -95,17 +93,17 @@ class Repair(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against it: no danger stays, and it passes, or nobody asked."""
+        """Whether no danger stays, and it passes, or was not verified."""
         return self.passes and not self.stay
 
     @property
     def passes(self) -> bool:
-        """Whether it passed, or was not verified: then it is written. `only` may refuse it."""
+        """Whether it is written: it passed, or was not verified, and `only` leaves nothing."""
         return not self.left and (self.verdict is None or self.verdict.ok)
 
     @cached_property
     def nodes_raised(self) -> int:
-        """How many nodes compute in float32 that did not; Casts and constants do not count."""
+        """How many nodes became float32; Casts and constants do not count."""
         graph = self.raised.context.type_graph
         raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
         own = (node for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
@@ -120,7 +118,7 @@ class Repair(Shown):
 
     @cached_property
     def bytes_of_weights(self) -> int:
-        """How many bytes weights take that are stored as float32 now, beyond what they took."""
+        """How many more bytes the weights take."""
         base = self.raised.context.type_graph.base
         wide = FLOAT32.numpy.itemsize
         return sum(
@@ -132,7 +130,7 @@ class Repair(Shown):
     def headline(self) -> str:
         """The raised nodes and their cost, in one line."""
         if not self.changed:
-            return f"Nothing changed{self._why_unchanged()}"
+            return f"Nothing changed{self._why_unchanged}"
         odd = self.raised.mended.odd
         scales = sum(1 for odd_type in odd if odd_type.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
@@ -147,6 +145,7 @@ class Repair(Shown):
             f"{len(self.raised.removed)} removed{stored}{mended}"
         )
 
+    @property
     def _why_unchanged(self) -> str:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
         where = f"in {self.precision} for {self.target}"
@@ -160,7 +159,7 @@ class Repair(Shown):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the result passes against what it was compared with; None if nobody asked.
+        """Whether the result passes; None if it was not verified.
 
         Weights that look clipped leave it in doubt, unless there is an original.
         """
@@ -185,19 +184,17 @@ class Repair(Shown):
     ) -> LoadResult:
         """Write the repaired model if it passes, or was not verified, and ONNX Runtime loads it.
 
-        It is loaded in a process of its own, under a temporary name, before it takes its place.
-
         Args:
             path: The model file; external data go to a file next to it.
             write_failed: Write it even if it fails, or does not load.
             progress: Called every few MiB.
 
         Returns:
-            What ONNX Runtime made of the file.
+            How ONNX Runtime loads the file, in a process of its own.
 
         Raises:
             VerdictError: It fails, or does not load; nothing was written.
-            SaveError: It cannot be written; no new file is left behind.
+            SaveError: It cannot be written; no new file is left.
         """
         insists = arguments.switch("write_failed", write_failed)
         if not (insists or self.passes):

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amp_rewrite.base.printable import html_table, one_line, plain_line
 
@@ -20,10 +20,12 @@ _ROUNDED = {"digits": 4}
 class Shown:
     """The findings of a command: a dataclass whose lines and fields are the text and JSON.
 
-    A subclass has `lines`, of which the first says the most.
+    A subclass has `lines`, of which the first says the most, and `_beside`: the names of properties
+    that the JSON form has beside the fields.
     """
 
     __slots__ = ()
+    _beside: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -39,7 +41,8 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1; NaN and infinities are None."""
-        return {"version": VERSION, **_by_field(self)}
+        beside = {name: json_form(getattr(self, name)) for name in self._beside}
+        return {"version": VERSION, **beside, **_by_field(self)}
 
     def to_json(self) -> str:
         """Return the report as JSON text, version 1: keys may be added, never renamed."""
