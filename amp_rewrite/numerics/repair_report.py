@@ -23,7 +23,7 @@ from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
-from amp_rewrite.rewriting.report.report_lines import axes_line
+from amp_rewrite.rewriting.report.rewrite_report import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import Raised
