@@ -1,6 +1,6 @@
 """How far the outputs of a rewritten model are from those of the original: one measure.
 
-What an output says lies in its spread, not in its offset: 288.15 K less 288.02 K. So an error is
+The information of an output is its spread, not its offset: 288.15 K less 288.02 K. So an error is
 taken relative to the spread of the original: its deviation around its mean, over all elements and
 batches. Few numbers may lie near each other by chance: their spread counts `slack_of` times, and
 never for more than their size. A single number is measured by its size.
@@ -264,7 +264,7 @@ class Comparer:
 
     @property
     def spread(self) -> float:
-        """What errors are relative to, over all feeds."""
+        """The yardstick of errors, over all feeds."""
         if not self.finite:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite

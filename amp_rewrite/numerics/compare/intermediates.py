@@ -150,9 +150,9 @@ class IntermediateComparer:
     """Compares all values inside two models feed by feed.
 
     Attributes:
-        names: The floats of the original's main graph: what takes memory, compared or not.
+        names: The floats of the original's main graph.
         pairs: Name in the rewritten model -> name in the original of what is compared.
-        sizes: Name in the rewritten model -> bytes that it takes in the original, as of late.
+        sizes: Name in the rewritten model -> bytes that it takes in the original.
         shapes: Name in the original -> the shape of the value for the first feed.
     """
 

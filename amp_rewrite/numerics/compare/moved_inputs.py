@@ -1,4 +1,4 @@
-"""What excuses an output that fails: the rounded weights alone, or an unsteady original.
+"""Excuses of an output that fails: the rounded weights alone, or an unsteady original.
 
 Some models have no one answer: an input that is one part in a million larger swaps a near tie,
 changes the scale of a dynamic quantisation, or takes a long simulation elsewhere. What moves so by

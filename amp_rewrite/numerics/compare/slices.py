@@ -51,7 +51,7 @@ Where no rounding was measured nobody knows what it brings to such a slice, as t
 of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
-"""What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
+"""Relative to the largest magnitude of the output: float32's own rounding."""
 
 OFFSET = 64.0
 """How many times as large as its spread a slice is that is measured by it.
@@ -89,7 +89,7 @@ def slack_of(numbers: Any) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """What each element of an output may differ by: `rtol * largest + atol`.
+    """Limits of the error of an element: `rtol * largest + atol`.
 
     `largest` is the largest magnitude of the output, or of a slice of another scale: an output
     whose largest number is 1000 cannot be right to 0.004. Every element must be within only if
@@ -117,7 +117,7 @@ class Tolerances:
 
     @property
     def of_slices(self) -> Tolerances:
-        """What a slice may differ by, relative to its own scale."""
+        """The tolerances of a slice, relative to its own scale."""
         return self if self.strict else replace(self, rtol=SLICE_ERROR)
 
 

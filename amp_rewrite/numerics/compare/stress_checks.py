@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -85,15 +85,7 @@ def many_steps(
 
 @dataclass
 class StressChecks:
-    """The stress inputs of one verification.
-
-    Attributes:
-        run: The models, which have seen a feed.
-        inputs: Makes stress of that feed.
-        plausible: Says which inputs count steps.
-        budget: Seconds that all of it may take.
-        progress: Called with the kind that is tried.
-    """
+    """The stress inputs of one verification, whose models have seen a feed; `budget` in seconds."""
 
     run: Verification
     inputs: StressInputs
@@ -128,12 +120,8 @@ class StressChecks:
         if runs * self.run.seconds > left:
             return StressResult(kind, (), "left out", "the time is used up")
         self.progress(f"verifying: stress inputs, {kind}")
-        return self._first_valid(kind, chain([first], alternatives))
-
-    def _first_valid(self, kind: str, alternatives: Iterable[Feeds]) -> StressResult:
-        """Compare on the first alternative that the original runs on."""
         why = ""
-        for feeds in alternatives:
+        for feeds in chain([first], alternatives):  # the first that the original runs on
             try:
                 expected = self.run.run_original(feeds)
             except RunError as error:

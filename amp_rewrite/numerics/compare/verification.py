@@ -102,8 +102,8 @@ class Verification:
         )
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
-        floats = [] if self.inside is None else self.inside.names
-        self._masked = MaskedRows(before.model, set(floats))
+        floats = () if self.inside is None else self.inside.names
+        self._masked = MaskedRows(before.model, floats)
         fetched = [*names, *pairs]
         raised, emulated = raised_for_sums(after.model, target, self.low), after
         if raised is not after.model and set(names_in(raised.graph)).issuperset(fetched):
@@ -111,13 +111,12 @@ class Verification:
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        others = other_inputs(before, emulated) if inside else []
-        self._sums, self._others = frozenset(sums), others
+        self._sums, self._others = sums, other_inputs(before, emulated) if inside else []
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
                 change(emulated),
-                outputs=list(dict.fromkeys((*fetched, *more, *others))),
+                outputs=list(dict.fromkeys((*fetched, *more, *self._others))),
                 accumulate_low=sums,
                 threads=threads,
                 rounding=rounding_of(target),

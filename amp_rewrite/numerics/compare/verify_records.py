@@ -212,7 +212,7 @@ class DeviceComparison:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What does not pass there, and what the provider does to the original as well."""
+        """The failures there, and those of the original there."""
         excuses = [
             f"the original differs there as well, against the CPU: {error_of(output)}"
             for output in self.itself
@@ -265,13 +265,13 @@ class FedBack:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is wrong after the last call, one line each."""
+        """The failures after the last call, one line each."""
         failed = (o for o in self.outputs if not o.ok and not o.excuse)
         return tuple(f"{self._where}: {failure_of(output)}" for output in failed)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What yardsticks move as far, one line each."""
+        """The failures that a yardstick excuses, one line each."""
         return tuple(f"{self._where}: {doubt_of(o)}" for o in self.outputs if o.excuse)
 
     def __str__(self) -> str:
@@ -290,11 +290,10 @@ class StressResult:
     Attributes:
         name: Its kind, such as "late positions".
         inputs: The inputs of the model that differ from plausible ones: name, shape and range.
-        outcome: "held"; "failed"; "doubtful", if the numbers are those of another scale than the
-            model may be meant for, and it passes for that; or "left out", because the original
-            itself fails on it, the rounded weights alone are as far off, or for lack of time or
-            memory.
-        why: What fails, or why it was left out; "" if it held.
+        outcome: "held"; "failed"; "doubtful", if it fails on numbers of another scale than the
+            model may be meant for, and passes on those; or "left out", because the original itself
+            fails on it, is as unsteady, or time was short.
+        why: The failure, or why it was left out; "" if it held.
         outputs: One comparison per output; errors are relative to the output's size on plausible
             inputs where it is smaller than that.
         first: The first value inside that went wrong, if it failed and that is known.
@@ -309,7 +308,7 @@ class StressResult:
 
     @property
     def failure(self) -> str:
-        """What fails on which input, in one line."""
+        """The failure and its input, in one line."""
         place = "" if self.first is None else f"; first wrong: {self.first}"
         return f"on {self.name} ({', '.join(self.inputs)}): {self.why}{place}"
 
@@ -333,12 +332,12 @@ class StressReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What fails, one line per input."""
+        """The failures, one line per input."""
         return tuple(result.failure for result in self.of("failed"))
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is lost on inputs of a scale that the model may be meant for, one line each."""
+        """Losses on inputs of a scale that the model may be meant for, one line each."""
         return tuple(f"{r.failure}. {_EXCLUDED}" for r in self.of("doubtful") if r.loses)
 
     @property
