@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -132,7 +132,7 @@ class Repair(Shown):
         if not self.changed:
             return f"Nothing changed{self._why_unchanged}"
         odd = self.raised.mended.odd
-        scales = sum(1 for odd_type in odd if odd_type.scales)
+        scales = sum(1 for o in odd if o.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
         count = len(odd) - repeated - scales
         mended = f"; {counted(count, 'wrong type')} corrected" if count else ""
@@ -166,18 +166,9 @@ class Repair(Shown):
         clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         if self.verification is None:
             return judged((), clipped, None) if clipped else None
-        shown = self.verification.verdict
-        made_up = ("give --data",) if self.verification.is_made_up and not shown.ok else ()
-        return replace(
-            judged(
-                shown.failures,
-                (*clipped, *(shown.doubts if self.verification.compared else ())),
-                None if self.verification.compared else "; ".join(shown.doubts),
-                inputs=shown.inputs,
-                worst=f"{shown.worst}, compared with {self.against}",
-            ),
-            notes=made_up,
-        )
+        made = self.verification.verdict_beside((), clipped, f", compared with {self.against}")
+        is_open = self.verification.is_made_up and not self.verification.ok
+        return replace(made, notes=("give --data",)) if is_open else made
 
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
@@ -211,24 +202,23 @@ class Repair(Shown):
         yield "Not verified: add --data or --verify" if verdict is None else str(verdict)
         yield self.headline
         yield from unjudged_lines(self.unjudged, self.precision)
-        odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
-        others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        yield from (f"corrected: {line}" for line in danger_lines(odd, self.precision))
+        yield from self._about("corrected: ", [d for d in self.dangers if d.reason in OF_THE_FILE])
         scaled = scaling_record(self.scaling, self.refused)
         yield from () if scaled is None else scaled.lines()
-        yield from (f"raised: {line}" for line in danger_lines(others, self.precision))
+        yield from self._about("raised: ", [d for d in self.dangers if d.reason not in OF_THE_FILE])
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
             yield (f"raised because of {self.shown_by}: {names}{f' and {more} more' * (more > 0)}")
-        ends = [danger for danger in self.stay if is_end(danger)]
-        inside = [danger for danger in self.stay if not is_end(danger)]
-        for line in danger_lines(ends, self.precision):
-            yield f"stays: {line}; --keep-io float32 raises it"
-        yield from (f"stays: {line}" for line in danger_lines(inside, self.precision))
+        for line in self._about("stays: ", [d for d in self.stay if is_end(d)]):
+            yield f"{line}; --keep-io float32 raises it"
+        yield from self._about("stays: ", [d for d in self.stay if not is_end(d)])
         yield from (f"--only: {line}" for line in self.left)
         if self.raised.plan.ranks:
             yield axes_line(len(self.raised.plan.ranks))
+
+    def _about(self, word: str, dangers: Sequence[Danger]) -> Iterator[str]:
+        return (f"{word}{line}" for line in danger_lines(dangers, self.precision))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""

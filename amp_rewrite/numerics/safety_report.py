@@ -99,15 +99,9 @@ class SafetyReport(Shown):
             found = f"the rules found nothing {where}; {unrun}"
             passes = not self.is_run and not flagged
             return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
-        shown = self.run.verdict
-        beside = f"{where}, compared with {self.against}"
-        return judged(
-            (*refused, *shown.failures),
-            (*flagged, *clipped, *(shown.doubts if self.run.compared else ())),
-            None if self.run.compared else "; ".join(shown.doubts),
-            inputs=shown.inputs,
-            worst=f"{shown.worst} {beside}" if shown.worst else beside,
-        )
+        space = " " if self.run.verdict.worst else ""
+        beside = f"{space}{where}, compared with {self.against}"
+        return self.run.verdict_beside(refused, (*flagged, *clipped), beside)
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, what a run showed, and what the rules flag."""

@@ -5,7 +5,7 @@ Evidence: that of verification.py, whose findings these are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +124,17 @@ class VerifyReport(Shown):
             None if self.compared else self._uncompared,
             inputs=self._inputs,
             worst=self._worst,
+        )
+
+    def verdict_beside(self, failures: Sequence[str], doubts: Sequence[str], to: str) -> Verdict:
+        """Return the verdict with other findings, on a comparison with `to`."""
+        shown, is_compared = self.verdict, self.compared
+        return judged(
+            (*failures, *shown.failures),
+            (*doubts, *(shown.doubts if is_compared else ())),
+            None if is_compared else "; ".join(shown.doubts),
+            inputs=shown.inputs,
+            worst=f"{shown.worst}{to}",
         )
 
     @property
