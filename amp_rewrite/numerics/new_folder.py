@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -64,7 +64,7 @@ class NewFolder:
             os.rename(self.path, self._target)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> Generator[None]:
         try:
             yield
         except OSError as error:

@@ -99,7 +99,7 @@ def nonfinite_input(feeds: Feeds) -> str | None:
 
 def _not_finite(array: Array) -> tuple[str, int]:
     found = {"NaN": np.isnan(array), "infinity": np.isposinf(array)}
-    counts = ((kind, np.count_nonzero(mask)) for kind, mask in found.items())
+    counts = ((kind, int(np.count_nonzero(mask))) for kind, mask in found.items())
     return next((each for each in counts if each[1]), ("", 0))
 
 

@@ -51,7 +51,8 @@ Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
 """Loads the rewritten model, changed by a function, with more values fetched."""
 
 
-class Selection(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Selection:
     """A node that selects.
 
     Attributes:
