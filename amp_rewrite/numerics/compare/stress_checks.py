@@ -2,8 +2,7 @@
 
 Evidence: late positions, lowest numbers in masks and bytes of images
 (tests/numerics/compare/test_stress_checks.py): without, models that fail there pass. A Butterworth
-filter (tests/numerics/compare/test_many_steps.py): of 16 steps it passes with a state in 16 bits,
-of 1,000 it fails.
+filter with a state in 16 bits (same file): of 16 steps it passes, of 1,000 it fails.
 """
 
 from __future__ import annotations
