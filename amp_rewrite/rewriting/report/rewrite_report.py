@@ -102,26 +102,15 @@ class Report(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        return {
-            "version": VERSION,
-            "precision": self.precision,
-            "target": self.target,
-            "level": self.level,
-            "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
-            "nodes": json_form(self.nodes),
-            "casts": json_form(self.casts),
-            "weights": json_form(self.weights),
-            "boundaries": dict(self.boundaries),
-            "input_ranges": json_form(self.input_ranges),
-            **({"wide_ends": dict(self.wide_ends)} if self.wide_ends else {}),
-            "likely_overflow": self.likely_overflow,
-            **({"near_end": self.near_end} if self.near_end else {}),
-            "unmatched_rules": json_form(self.unmatched_rules),
-            "opset_advice": json_form(self.opset_advice),
-            "opset_raised": json_form(self.opset_raised),
-            **({} if self.scaling is None else {"scaling": json_form(self.scaling)}),
-            "summary": json_form(self.summary),
-        }
+        names = (
+            *("precision", "target", "level", "nodes", "casts", "weights", "boundaries"),
+            *("input_ranges", "likely_overflow", "unmatched_rules", "opset_advice"),
+            *("opset_raised", "summary"),
+            *(name for name in ("wide_ends", "near_end", "scaling") if getattr(self, name)),
+        )
+        model = {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions}
+        content = {name: json_form(getattr(self, name)) for name in names}
+        return {"version": VERSION, "model": model, **content}
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""

@@ -208,12 +208,6 @@ def test_a_declared_range_leaves_no_doubt() -> None:
     assert result(wide, "ends of the range").outcome == "failed"
 
 
-def test_a_signal_that_fails_on_both_scales_fails() -> None:
-    report = verify(*pair(SIGNAL, weight=60000))
-    assert result(report, "sound of 16 bits").outcome == "failed"
-    assert result(report, "sound -1..1").outcome == "failed"
-
-
 def test_an_output_that_is_next_to_nothing_is_held_to_its_usual_size() -> None:
     text = """g (float[1,4] x) => (float[1,4] y) {{
       c = Constant <value = float {{0.00001}}> () k = Cast <to = {type}> (c)
