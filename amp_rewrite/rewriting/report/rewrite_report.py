@@ -102,15 +102,17 @@ class Report(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
-        names = (
-            *("precision", "target", "level", "nodes", "casts", "weights", "boundaries"),
-            *("input_ranges", "likely_overflow", "unmatched_rules", "opset_advice"),
-            *("opset_raised", "summary"),
-            *(name for name in ("wide_ends", "near_end", "scaling") if getattr(self, name)),
-        )
+        head = {name: getattr(self, name) for name in ("precision", "target", "level")}
         model = {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions}
-        content = {name: json_form(getattr(self, name)) for name in names}
-        return {"version": VERSION, "model": model, **content}
+        names = (
+            *("nodes", "casts", "weights", "boundaries", "input_ranges", "wide_ends"),
+            *("likely_overflow", "near_end", "unmatched_rules", "opset_advice", "opset_raised"),
+            *("scaling", "summary"),
+        )
+        only_if_any = {"wide_ends", "near_end", "scaling"}
+        shown = [name for name in names if name not in only_if_any or getattr(self, name)]
+        content = {name: json_form(getattr(self, name)) for name in shown}
+        return {"version": VERSION, **head, "model": model, **content}
 
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
