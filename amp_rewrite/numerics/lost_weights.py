@@ -42,10 +42,8 @@ class LostWeights:
     Attributes:
         clipped: How many elements seem clipped, in all tensors together.
         infinite: How many are infinite or NaN.
-        tensor: The name of the first such tensor.
+        tensor: The first such tensor, which lost `count` of `size` elements.
         magnitude: The magnitude to which its elements seem clipped; None if they are infinite.
-        count: How many of its elements are lost.
-        size: How many elements it has.
     """
 
     clipped: int

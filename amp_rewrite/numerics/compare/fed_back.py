@@ -99,13 +99,7 @@ def _is_arithmetic(consumers: Consumers, value: ir.Value, output: ir.Value) -> b
 
 
 class StateCalls(NamedTuple):
-    """The calls of one verification.
-
-    Attributes:
-        run: The models.
-        states: Input -> the output that it is one call later.
-        feeds: What is fed besides, one after the other and again.
-    """
+    """The calls of one verification; `states` are as of `states_of`, `feeds` come in turn."""
 
     run: Verification
     states: Mapping[str, str]

@@ -151,7 +151,7 @@ class IntermediateComparer:
 
     Attributes:
         names: The floats of the original's main graph.
-        pairs: Name in the rewritten model -> name in the original of what is compared.
+        pairs: Name in the rewritten model -> name in the original of the same value.
         sizes: Name in the rewritten model -> bytes that it takes in the original.
         shapes: Name in the original -> the shape of the value for the first feed.
     """

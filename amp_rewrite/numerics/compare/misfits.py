@@ -65,11 +65,8 @@ Known = Mapping[str, list[str]]
 class Seen(NamedTuple):
     """The rewritten model on one feed.
 
-    Attributes:
-        run: Returns values inside by name.
-        others: The names of values that are not floats, which can be fetched.
-        low: The lowest precision of the rewritten model.
-        adds_low: Operators that add up in it.
+    `others` are values that are not floats and can be fetched, `adds_low` the operators that add up
+    in the lowest precision, `low`.
     """
 
     run: Run

@@ -53,13 +53,7 @@ Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A node that selects.
-
-    Attributes:
-        index: The value that says what is selected.
-        axis: Along which.
-        reads: The floats of the original that it compares, constants aside.
-    """
+    """A node that selects: `index` is the value that says what, `reads` the floats it compares."""
 
     op: str
     node: str
@@ -92,8 +86,7 @@ class SelectionComparison:
 
     Attributes:
         value: The value that says what it selects.
-        chosen: How many elements were chosen.
-        same: How many of them in both models; place by place where they have an order.
+        same: How many choices are those of both models, place by place where they have an order.
         told: Whether outputs were compared with the original's selection in a feed.
     """
 
@@ -156,12 +149,8 @@ class ToldModel:
     ) -> Told | None:
         """Run the rewritten model with the original's selections, if both select by the same.
 
-        Args:
-            fitted: The feed, in the types of the rewritten model.
-            original: What the original selects, and what its selections compare.
-            outputs: The names of the outputs.
-            agreed: How far the selections agree by themselves, which counts where no numbers that
-                they compare are known.
+        `original` has what the original selects, and what its selections compare. `agreed` counts
+        where no numbers that they compare are known.
         """
         session = self.session
         if session is None:

@@ -173,8 +173,8 @@ class Slices:
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
-        times: As a yardstick, how many times what a slice moves counts.
-        stands_in: As a yardstick, whether it stands in for a rounding, of which none was measured.
+        times: The factor of a yardstick.
+        stands_in: Whether a yardstick stands in for a rounding, of which none was measured.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])

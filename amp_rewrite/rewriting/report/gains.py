@@ -85,9 +85,5 @@ def sizes_of(model: Path, flat: FlatGraph, plan: CastPlan, rewritten: Path | Non
 
 
 def size_of(model: Path) -> int:
-    """Return the bytes of a model's file and of the data files that it names.
-
-    Raises:
-        LoadError: It cannot be read.
-    """
+    """Return the bytes of a model's file and of the data files that it names."""
     return os.path.getsize(model) + read_flat(model).files.total
