@@ -27,11 +27,6 @@ def note_cache_types(
 ) -> tuple[str, ...]:
     """Write the types of caches into the config.json of each model, where they are not those there.
 
-    Args:
-        folder: The folder that was written.
-        written: Each result, and its inputs and outputs.
-        copied: The other files of the folder.
-
     Returns:
         A line for each file that was changed, or could not be.
     """

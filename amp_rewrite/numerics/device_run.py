@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, LOW
@@ -24,7 +23,7 @@ from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
 
 FLOATS = (FLOAT32.name, *LOW)
-"""The types of which it is told what computed in them."""
+"""The types whose nodes are named."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -32,7 +31,6 @@ class DeviceRun(Shown):
     """The result of `run_on`.
 
     Attributes:
-        provider: What was asked for.
         first: Seconds of the first run, in which a provider may compile.
         seconds: Of each run after it.
         nodes: The nodes in the order of the first run; those inside subgraphs once a run.
@@ -50,40 +48,25 @@ class DeviceRun(Shown):
     beside: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     notes: tuple[str, ...] = ()
 
-    @property
-    def elsewhere(self) -> tuple[RanNode, ...]:
-        """The nodes that another provider took."""
-        return tuple(node for node in self.nodes if node.provider != self.provider)
-
     def lines(self) -> Iterator[str]:
         """Yield times, how many nodes each provider took, and the operators it took."""
         then = f", then {_in_words(self.seconds)}" if self.seconds else ""
         yield f"{self.provider}: first run {self.first:.3g} s{then}"
         yield from (f"{name}: {_in_words(seconds)}" for name, seconds in self.beside.items())
         for provider in dict.fromkeys([self.provider, *(node.provider for node in self.nodes)]):
-            taken = Counter(node.op for node in self.nodes if node.provider == provider)
-            operators = ", ".join(f"{n} {op}" for op, n in taken.most_common())
-            yield f"{provider} took {taken.total()} nodes: {operators or 'none'}"
+            taken = [node for node in self.nodes if node.provider == provider]
+            yield f"{provider} took {len(taken)} nodes: {_operators(taken) or 'none'}"
         for name in FLOATS:
-            if any(node.type == name for node in self.nodes):
-                yield self._in_type(name)
+            nodes = [node for node in self.nodes if node.type == name]
+            took = sum(node.microseconds for node in nodes) / 1000
+            if nodes:
+                yield f"computed in {name}, {took:.3g} ms of the first run: {_operators(nodes)}"
         yield from self.notes
 
-    def _in_type(self, name: str) -> str:
-        """Return which nodes computed in a type, and how long."""
-        nodes = [node for node in self.nodes if node.type == name]
-        operators = ", ".join(f"{n} {op}" for op, n in Counter(n.op for n in nodes).most_common())
-        milliseconds = sum(node.microseconds for node in nodes) / 1000
-        return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
 
-
-def _made_for(model: ir.Model, provider: str) -> tuple[str, ...]:
-    """Say that a model says that it was made for what it did not run on."""
-    recorded = recorded_target(model)
-    its = None if recorded is None else targets.find(recorded).provider
-    if its in (None, provider):
-        return ()
-    return (f"the model says that it was made for target {recorded}, which is {its}",)
+def _operators(nodes: Sequence[RanNode]) -> str:
+    counts = Counter(node.op for node in nodes)
+    return ", ".join(f"{n} {op}" for op, n in counts.most_common())
 
 
 def _in_words(seconds: Sequence[float]) -> str:
@@ -102,13 +85,7 @@ def run_on(
 ) -> DeviceRun:
     """Run a model as it is, without emulation, on an execution provider.
 
-    Args:
-        model: A path, an onnx_ir model or a ModelProto; not modified.
-        feeds: Input name -> array, of the model's types.
-        provider: The execution provider.
-        repeat: How often it runs after the first time.
-        threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
-        original: The model before it was rewritten, which then runs in turn with it.
+    It runs `repeat` times after the first, in turn with the `original`, if one is given.
 
     Raises:
         AmpError: The model or a feed is wrong, the provider cannot be used or cannot run it.
@@ -123,10 +100,20 @@ def run_on(
         first, outputs = _time_run(evaluator, feeds)
     finally:
         nodes = evaluator.ran_nodes()  # which leaves no profile behind, whatever ended the run
-    others = {} if original is None else _originals(original, provider, threads)
+    others: dict[str, Evaluator] = {}
+    if original is not None:  # as it is, and in the types of the engine's choice
+        others = {
+            name: Evaluator(original, emulate=False, providers=[engine], threads=threads)
+            for name, engine in {"the original": provider, **own_choices(provider)}.items()
+        }
     seconds: list[float] = []
     beside: dict[str, list[float]] = {name: [] for name in others}
-    wide = {} if original is None else _widen_feeds(feeds, others)
+    specs = next(iter(others.values())).inputs if others else {}
+    wide = {
+        name: widened(value) if isinstance(value, np.ndarray) else value
+        for name, value in feeds.items()
+        if name in specs
+    }
     for other in others.values():
         other.run(wide)
     for _ in range(repeat):
@@ -135,27 +122,12 @@ def run_on(
         for name, other in others.items():
             beside[name].append(_time_run(other, wide)[0])
     timed = {name: tuple(times) for name, times in beside.items() if times}
-    notes = (*_made_for(loaded, provider), *notes_on(provider, evaluator.precisions))
-    return DeviceRun(provider, first, tuple(seconds), nodes, outputs, timed, notes)
-
-
-def _originals(original: Source, provider: str, threads: int) -> dict[str, Evaluator]:
-    """Return the original on the same engine, as it is and in the types of the engine's choice."""
-    named = {"the original": provider, **own_choices(provider)}
-    return {
-        name: Evaluator(original, emulate=False, providers=[engine], threads=threads)
-        for name, engine in named.items()
-    }
-
-
-def _widen_feeds(feeds: Mapping[str, Any], others: Mapping[str, Evaluator]) -> dict[str, Any]:
-    """Return feeds for the original, whose inputs are float32 where those are low."""
-    specs = next(iter(others.values())).inputs
-    return {
-        name: widened(value) if isinstance(value, np.ndarray) else value
-        for name, value in feeds.items()
-        if name in specs
-    }
+    recorded = recorded_target(loaded)
+    its, notes = None if recorded is None else targets.find(recorded).provider, []
+    if its not in (None, provider):
+        notes = [f"the model says that it was made for target {recorded}, which is {its}"]
+    notes += notes_on(provider, evaluator.precisions)
+    return DeviceRun(provider, first, tuple(seconds), nodes, outputs, timed, tuple(notes))
 
 
 def _time_run(evaluator: Evaluator, feeds: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:

@@ -1,7 +1,4 @@
-"""`convert` of a folder: each model in turn, all else as it is.
-
-The folder appears whole, or not at all.
-"""
+"""`convert` of a folder: each model in turn, all else as it is; whole, or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry, State
 from amp_rewrite.numerics.inputs.batches import check_data
 from amp_rewrite.numerics.new_folder import NewFolder
-from amp_rewrite.rewriting.connected_ends import Connection, Ends, mismatch
+from amp_rewrite.rewriting.connected_ends import Ends, mismatch
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
     Changes,
@@ -61,23 +58,22 @@ def convert_folder(
 ) -> FolderReport:
     """Convert every model of a folder; copy all else.
 
-    Of models that are there in several forms, as `model.onnx` and `model_fp16.onnx`, the plain one
-    is converted. The results have the names of what they were made from; where transformers.js
-    looks for forms, in a folder called `onnx`, those in float16 are called `model_fp16.onnx`, or
-    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them. A form
-    that is there already is written anew if `replace_forms` says so. The target of such a folder is
-    webgpu, unless the options, or a model, name another one.
+    Of models in several forms, such as `model.onnx` and `model_fp16.onnx`, the plain one is
+    converted. The results keep their names; in a folder called `onnx`, where transformers.js looks
+    for forms, float16 ones are called `model_fp16.onnx`, or `model_q4f16.onnx` if made from
+    `model_q4.onnx`, and the plain ones stay beside them. The target of such a folder is webgpu,
+    unless the options, or a model, name another one.
 
     An input and an output that are connected and have two types afterwards are named.
 
     Args:
         folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
-        output: The new folder; it is written if all models are right. None writes nothing.
+        output: The new folder; it is written if all models pass. None writes nothing.
         options: How to rewrite; a name in them has to fit one model.
         verify: Verify the results on made-up and stress inputs.
         stress: Verify with stress inputs, as for `convert`.
         rtol: The largest error of an output, as for `convert`.
-        write_failed: Write the folder even if a model does not hold.
+        write_failed: Write the folder even if a model fails.
         annotate: Note in every node what it computes in, and why.
         opset: The opset that models are moved to first: a number, "auto" or "keep".
         replace_forms: Whether results take the place of forms that are there already.
@@ -98,7 +94,9 @@ def convert_folder(
     asked = Asked(
         verify=arguments.switch("verify", verify),
         stress=None if stress is None else arguments.switch("stress", stress),
-        rtol=_rtol(rtol),
+        rtol=None
+        if rtol is None
+        else arguments.number("rtol", rtol, low=0, expected="a number of at least 0"),
         write_failed=arguments.switch("write_failed", write_failed),
         opset=str(opset),
     )
@@ -167,14 +165,9 @@ class _Job:
     """The conversion of one folder.
 
     Attributes:
-        models: What is known of the models.
-        taken: Those that are converted.
+        taken: The models that are converted.
         names: File of each of these -> as what it is written.
-        options: As they were given.
-        asked: How results are verified and written.
         data: By path of a model, the data that it is calibrated and verified with.
-        annotate: Whether nodes are annotated.
-        progress: Called with what begins.
     """
 
     models: FolderModels
@@ -191,7 +184,9 @@ class _Job:
         folder, names = self.models.folder, self.names
         with ExitStack() as stack:
             new = None if target is None else stack.enter_context(NewFolder(target, folder.path))
-            links = self._links()
+            replaced = {*names.values()} - {*names}
+            files = (m.name for m in folder.models if m.name not in replaced)
+            links = self.models.links({f: ModelFile.of(names.get(f, f)) for f in files})
             copied = self._copied_files()
             taken = [] if new is None else [os.path.join(new.path, n) for n in copied]
             stack.enter_context(plain_data_names(taken))
@@ -235,28 +230,22 @@ class _Job:
         Raises:
             AmpError: It cannot be read, converted or written.
         """
-
-        def progress(what: str) -> None:
-            self.progress(f"{model.name}: {what}")
-
-        progress("convert")
         if model.name in self.models.broken:
             raise self.models.broken[model.name]
         facts, target = self.models.known[model.name], self.models.target(self.options)
         path, options = Path(self.models.folder.of(model.name)), facts.fitting(self.options, target)
+        self.progress(f"{model.name}: convert")
         convert = self._narrowed if options.makes_low else self._widened
-        entry, ends, save = convert(model.name, path, options, progress)
+        entry, ends, save = convert(model.name, path, options)
         if place is None or save is None:
             return entry, ends
         save(place)
         return replace(entry, output=self.names[model.name]), ends
 
-    def _narrowed(
-        self, name: str, path: Path, options: RewriteOptions, progress: Progress
-    ) -> _Converted:
+    def _narrowed(self, name: str, path: Path, options: RewriteOptions) -> _Converted:
         """Convert a model to 16 bits."""
         asked = replace(self.asked, data=self.data.get(path, ()))
-        done = convert_file(path, options, asked, progress)
+        done = convert_file(path, options, asked, lambda what: self.progress(f"{name}: {what}"))
         report = done.report({})
         result, conversion = done.result, done.made
         if self.annotate:
@@ -278,7 +267,7 @@ class _Job:
         save = done.save if done.is_written or is_float32 else None
         return entry, Ends.of(result.flat, result.plan), save
 
-    def _widened(self, name: str, path: Path, options: RewriteOptions, _: Progress) -> _Converted:
+    def _widened(self, name: str, path: Path, options: RewriteOptions) -> _Converted:
         """Convert a model to float32."""
         from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 
@@ -287,16 +276,6 @@ class _Job:
         types = {dtype.name: count for dtype, count in widened.types.items()}
         entry = ModelEntry(name, None, state, widened.in_short(), report={"widened": types})
         return entry, Ends.of(widened.flat, widened.plan), widened.save
-
-    def _links(self) -> tuple[Connection, ...]:
-        """Return what is connected among the models that the folder has afterwards."""
-        replaced = {*self.names.values()} - {*self.names}
-        written = {
-            m.name: ModelFile.of(self.names.get(m.name, m.name))
-            for m in self.models.folder.models
-            if m.name not in replaced
-        }
-        return self.models.links(written)
 
     def _copied_files(self) -> tuple[str, ...]:
         """Return which files are copied as they are.
@@ -318,10 +297,3 @@ class _Job:
 
 _Converted = tuple[ModelEntry, Ends, Callable[[str], object] | None]
 """The outcome for a model, its inputs and outputs afterwards, and what writes it."""
-
-
-def _rtol(limit: float | None) -> float | None:
-    """Return the largest error of an output."""
-    if limit is None:
-        return None
-    return arguments.number("rtol", limit, low=0, expected="a number of at least 0")

@@ -30,9 +30,8 @@ class Known:
     """The facts about a model.
 
     Attributes:
-        ends: Its inputs and outputs.
         data: Its data files, links resolved.
-        unfit: The names in the options that fit nothing in it, with what is to be said of that.
+        unfit: The names in the options that fit nothing in it, with the error for each.
         names_target: Whether the model says for which target it was made.
     """
 
@@ -44,9 +43,7 @@ class Known:
     def fitting(self, options: RewriteOptions, target: str | None = None) -> RewriteOptions:
         """Return options without the names that fit nothing in this model.
 
-        Args:
-            options: As they were given.
-            target: Which target is taken where neither they nor the model name one.
+        `target` is taken if neither they nor the model name one.
         """
         changes: dict[str, Any] = {}
         if target is not None and not self.names_target:
@@ -64,13 +61,7 @@ class Known:
 
 @dataclass(frozen=True)
 class FolderModels:
-    """The models of a folder.
-
-    Attributes:
-        folder: What lies in it.
-        known: File -> what is known of it.
-        broken: File -> why it cannot be read.
-    """
+    """The models of a folder: by file, the facts about it, or why it cannot be read."""
 
     folder: ModelFolder
     known: Mapping[str, Known]
@@ -78,23 +69,23 @@ class FolderModels:
 
     @classmethod
     def read(cls, folder: ModelFolder, options: RewriteOptions) -> FolderModels:
-        """Read the models one after the other; none of them stays in memory.
-
-        Args:
-            folder: What lies in the folder.
-            options: Whose names are looked for in each model.
-        """
+        """Read the models one after the other; none of them stays in memory."""
         facts: dict[str, Known] = {}
         broken: dict[str, AmpError] = {}
         for model in folder.models:
             try:
-                facts[model.name] = _facts_of(folder.of(model.name), options)
+                path = folder.of(model.name)
+                flat = read_source(path, inline_functions=options.inline_functions)
+                data = frozenset(map(os.path.realpath, flat.files.paths))
+                has_target = recorded_target(flat) is not None
+                unfit = _unfit_names(options, flat)
+                facts[model.name] = Known(Ends.of(flat), data, unfit, has_target)
             except AmpError as error:
                 broken[model.name] = error
         return cls(folder, facts, broken)
 
     def target(self, options: RewriteOptions) -> str | None:
-        """Return the target that the folder's layout tells, if the options leave it open.
+        """Return the target of the folder's layout, if the options leave it open.
 
         Where transformers.js looks for models they are for browsers, unless that is in a type that
         WebGPU does not compute in.
@@ -124,8 +115,7 @@ class FolderModels:
     def links(self, written: Mapping[str, ModelFile]) -> tuple[Connection, ...]:
         """Return what is connected among models in one form and folder.
 
-        Args:
-            written: File -> as what it will lie in the folder.
+        `written` has, by file, its name in the new folder.
         """
         together: dict[tuple[str, str], dict[str, Ends]] = {}
         for file, model in written.items():
@@ -133,14 +123,6 @@ class FolderModels:
                 group = together.setdefault((model.folder, model.variant), {})
                 group[file] = self.known[file].ends
         return tuple(link for models in together.values() for link in connections(models))
-
-
-def _facts_of(path: str, options: RewriteOptions) -> Known:
-    flat = read_source(path, inline_functions=options.inline_functions)
-    unfit = _unfit_names(options, flat)
-    ends = Ends.of(flat)
-    data = frozenset(map(os.path.realpath, flat.files.paths))
-    return Known(ends, data, unfit, recorded_target(flat) is not None)
 
 
 def _unfit_names(options: RewriteOptions, flat: FlatGraph) -> _Unfit:

@@ -11,9 +11,7 @@ from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
 from amp_rewrite.rewriting.report.records import Shown
 
 State = Literal["changed", "unchanged", "refused", "failed"]
-"""The outcome for a model: "refused" is the verdict of a verification, "failed" an error
-of this model's.
-"""
+"""How a model ended: "refused" is the verdict of a verification, "failed" an error."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +21,8 @@ class ModelEntry:
     Attributes:
         file: Its path relative to the folder.
         output: Under which name it is written; None if it is not.
-        state: How it ended.
-        said: That in one line.
-        lines: More of it: reasons, verdicts.
-        report: What `convert` reports of one model, as JSON has it; None of a failed one.
+        state: How it ended, which `said` and `lines` explain.
+        report: The JSON report of `convert`; None if it failed.
     """
 
     file: str
@@ -39,15 +35,17 @@ class ModelEntry:
     @property
     def status(self) -> str:
         """The status of its verdict, "not verified" if there is none."""
-        verdict = {} if self.report is None else self.report.get("verdict", {})
-        return verdict.get("status", "not verified")
+        return self._part("verdict").get("status", "not verified")
+
+    def _part(self, key: str) -> Mapping[str, Any]:
+        return {} if self.report is None else self.report.get(key, {})
 
     @property
     def row(self) -> tuple[str, ...]:
         """Its row in a table: name, what became of it, nodes, casts, verdict."""
         renamed = self.output not in (None, self.file)
         name = f"{self.file} -> {self.output}" if renamed else self.file
-        summary = {} if self.report is None else self.report.get("summary", {})
+        summary = self._part("summary")
         is_done = self.state in ("changed", "unchanged")
         nodes = f"{summary['nodes_converted']} of {summary['float_nodes']}" if summary else ""
         casts = str(summary["casts_added"]) if summary else ""
@@ -58,8 +56,8 @@ class ModelEntry:
     def exit_status(self) -> int:
         """The exit status of a model that was not converted: 4 if its verdict is open, else 1."""
         open_status = EXIT_STATUS["in doubt"]
-        verdict = {} if self.report is None else self.report.get("verdict", {})
-        return open_status if verdict.get("exit_status") == open_status else EXIT_STATUS["failed"]
+        is_open = self._part("verdict").get("exit_status") == open_status
+        return open_status if is_open else EXIT_STATUS["failed"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,15 +68,16 @@ class FolderReport(Shown):
         folder: The folder that was read.
         output: The folder that was to be written; None if none was.
         models: The models, in order.
-        left_out: The models with which nothing was done -> why; they are copied, unless a result
-            takes their place.
+        left_out: Model that was not converted -> why; it is copied, unless a result replaces it.
         copied: How many other files were copied.
         connections: How many outputs are fed to inputs, of other models or in the next step.
         mismatches: The connections whose sides have two types, one line each.
         written: Whether the folder is there.
-        target: The target that the folder's layout tells, if no option named one.
-        notes: What else was changed in the folder, one line each.
+        target: The target of the folder's layout, if no option named one.
+        notes: Other changes in the folder, one line each.
     """
+
+    _beside = ("ok", "verdict", "totals")
 
     folder: str
     output: str | None
@@ -162,8 +161,3 @@ class FolderReport(Shown):
         if self.written:
             yield f"{counted(self.copied, 'other file')} copied"
         yield from self.notes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, version 1."""
-        judged = {"ok": self.ok, "verdict": self.verdict, "totals": self.totals}
-        return Shown.to_dict(self) | judged

@@ -10,7 +10,6 @@ own float32 form, the model passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import LOW, DType
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
-from amp_rewrite.numerics.inputs.batches import Array
 
 LEAST = 5000.0
 """Nobody clips to less; at 1 lie masks, signs and weights that were trained within bounds."""
@@ -44,10 +42,8 @@ class LostWeights:
     Attributes:
         clipped: How many elements seem clipped, in all tensors together.
         infinite: How many are infinite or NaN.
-        tensor: The name of the first such tensor.
+        tensor: The first such tensor, which lost `count` of `size` elements.
         magnitude: The magnitude to which its elements seem clipped; None if they are infinite.
-        count: How many of its elements are lost.
-        size: How many elements it has.
     """
 
     clipped: int
@@ -58,7 +54,7 @@ class LostWeights:
     size: int
 
     def __str__(self) -> str:
-        """Return why that keeps a verdict from saying anything, and the remedy."""
+        """Return why the verdict is in doubt, and the remedy."""
         kind = "infinite or NaN" if self.magnitude is None else f"exactly +-{self.magnitude:g}"
         more = self.clipped + self.infinite - self.count
         beside = f", and {more:,} in other weights" if more else ""
@@ -75,7 +71,16 @@ def lost_weights(flat: FlatGraph) -> LostWeights | None:
     Raises:
         LoadError: A weight cannot be read.
     """
-    found = [(name, tensor.size, *_lost(tensor, low)) for name, tensor, low in _weights(flat)]
+    lows = {low.number: low for low in LOW.values()}
+    held = dict(flat.tensors)
+    for node in flat.nodes_of("Constant"):
+        if (tensor := flat.held(node)) is not None:
+            held[flat.outputs_of(node)[0]] = tensor
+    found = [
+        (flat.value_names[value], tensor.size, *_lost(tensor, lows[tensor.dtype]))
+        for value, tensor in held.items()
+        if tensor.dtype in lows
+    ]
     lost = [each for each in found if each[2] or each[4]]
     if not lost:
         return None
@@ -83,19 +88,6 @@ def lost_weights(flat: FlatGraph) -> LostWeights | None:
     count, first = (clipped, magnitude) if clipped else (infinite, None)
     totals = sum(each[2] for each in lost), sum(each[4] for each in lost)
     return LostWeights(*totals, name, first, count, size)
-
-
-def _weights(flat: FlatGraph) -> Iterator[tuple[str, StoredTensor, DType]]:
-    """Yield the 16-bit tensors of a model, with their names."""
-    lows = {low.number: low for low in LOW.values()}
-    held = dict(flat.tensors)
-    for node in flat.nodes_of("Constant"):
-        tensor = flat.held(node)
-        if tensor is not None:
-            held[flat.outputs_of(node)[0]] = tensor
-    for value, tensor in held.items():
-        if tensor.dtype in lows:
-            yield flat.value_names[value], tensor, lows[tensor.dtype]
 
 
 def _lost(tensor: StoredTensor, low: DType) -> tuple[int, float, int]:
@@ -110,10 +102,6 @@ def _lost(tensor: StoredTensor, low: DType) -> tuple[int, float, int]:
         return 0, 0.0, 0
     infinite, top = int(counts[infinity:].sum()), int(np.flatnonzero(finite)[-1])
     magnitude = float(np.array(top, np.uint16).view(low.numpy))
-    clipped, beside = int(finite[top]), _largest(finite[max(0, top - _BESIDE) : top])
+    clipped, beside = int(finite[top]), int(finite[max(0, top - _BESIDE) : top].max(initial=0))
     is_clipped = magnitude >= LEAST and clipped >= max(FEWEST, TIMES * beside)
     return clipped if is_clipped else 0, magnitude, infinite
-
-
-def _largest(counts: Array) -> int:
-    return int(counts.max(initial=0))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from amp_rewrite.base.github_annotations import annotation
 from amp_rewrite.base.printable import printable
@@ -33,7 +32,6 @@ class ModelCheck:
     """The findings about one file.
 
     Attributes:
-        file: The model.
         original: The float32 file that it was compared with; None if there is none beside it.
         precision: The type that it computes in; "" if the file cannot be read.
         outcome: The status of its verdict; "failed" if it cannot be read.
@@ -46,10 +44,16 @@ class ModelCheck:
     outcome: Status
     verdict: str
 
+    def __str__(self) -> str:
+        """Return the verdict, and what the model was compared with."""
+        return self.verdict + ("" if self.original is None else f" (compared with {self.original})")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelChecks(Shown):
     """The findings about several files, in their order."""
+
+    _beside = ("ok",)
 
     models: tuple[ModelCheck, ...]
 
@@ -66,17 +70,13 @@ class ModelChecks(Shown):
     def lines(self) -> Iterator[str]:
         """Yield a line for each model, and what it was compared with."""
         for model in self.models:
-            yield f"{model.outcome}: {model.file}: {_verdict(model)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, version 1."""
-        return Shown.to_dict(self) | {"ok": self.ok}
+            yield f"{model.outcome}: {model.file}: {model}"
 
     def to_github(self) -> str:
         """Return an annotation for each model that did not pass."""
         title = "amp-rewrite check"
         return "\n".join(
-            annotation(_SEVERITY[model.outcome], title, _verdict(model), model.file)
+            annotation(_SEVERITY[model.outcome], title, str(model), model.file)
             for model in self.models
             if model.outcome in _SEVERITY
         )
@@ -84,7 +84,7 @@ class ModelChecks(Shown):
     def to_markdown(self) -> str:
         """Return a table, as the summary of a GitHub job shows it."""
         rows = [
-            f"| {_cell(m.file)} | {m.precision or '-'} | {m.outcome} | {_cell(_verdict(m))} |"
+            f"| {_cell(m.file)} | {m.precision or '-'} | {m.outcome} | {_cell(str(m))} |"
             for m in self.models
         ]
         head = ("### amp-rewrite check", "", "| model | type | result | why |")
@@ -97,12 +97,8 @@ def check_models(
     """Check files: in 16 bits as `check` does, and as `verify` does where their original is there.
 
     The original of `model.fp16.onnx` or `model_fp16.onnx` is `model.onnx` in the same folder. A
-    file that cannot be read fails; the others are still checked.
-
-    Args:
-        files: The models.
-        options: The target, and op lists; the precision is that of each file.
-        run: Run the models, on made-up inputs; False applies the rules only.
+    file that cannot be read fails; the others are still checked. The precision is that of each
+    file; without `run` only the rules are applied.
     """
     chosen = options or RewriteOptions()
     return ModelChecks(tuple(_checked(Path(file), chosen, run=run) for file in files))
@@ -130,11 +126,6 @@ def _checked(file: Path, options: RewriteOptions, *, run: bool) -> ModelCheck:
         return ModelCheck(str(file), None, precision, "failed", said)
     verdict = compared.verdict
     return ModelCheck(str(file), str(original), precision, verdict.status, str(verdict))
-
-
-def _verdict(model: ModelCheck) -> str:
-    beside = "" if model.original is None else f" (compared with {model.original})"
-    return f"{model.verdict}{beside}"
 
 
 def _cell(text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -12,11 +13,7 @@ from amp_rewrite.errors import SaveError
 
 
 class NewFolder:
-    """A folder that is being written beside its place, under a hidden temporary name.
-
-    Attributes:
-        path: Where to write.
-    """
+    """A folder that is being written beside its place, at `path`: a hidden temporary name."""
 
     def __init__(self, target: str, source: str) -> None:
         """Create the temporary folder of a target, which may exist if it is empty.
@@ -28,10 +25,8 @@ class NewFolder:
         _check_target(self._target, source)
         above, name = os.path.split(self._target)
         self.path = os.path.join(above, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-        try:
+        with self._writing():
             os.mkdir(self.path)
-        except OSError as error:
-            raise _unwritable(self._target, error) from error
 
     def copy(self, source: str, name: str) -> None:
         """Copy a file, or what a link leads to, to a relative path in the folder.
@@ -53,10 +48,8 @@ class NewFolder:
             SaveError: That folder cannot be made.
         """
         path = os.path.join(self.path, *name.split("/"))
-        try:
+        with self._writing():
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        except OSError as error:
-            raise _unwritable(self._target, error) from error
         return path
 
     def commit(self) -> None:
@@ -65,12 +58,22 @@ class NewFolder:
         Raises:
             SaveError: Something has come there in the meantime.
         """
-        try:
+        with self._writing():
             with suppress(FileNotFoundError):
                 os.rmdir(self._target)  # an empty one, which not every system replaces
             os.rename(self.path, self._target)
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        try:
+            yield
         except OSError as error:
-            raise _unwritable(self._target, error) from error
+            raise SaveError(
+                "the folder cannot be written",
+                where=self._target,
+                found=error.strerror or error,
+                remedy="choose a writable place with enough room",
+            ) from error
 
     def __enter__(self) -> Self:
         """Return the folder."""
@@ -102,12 +105,3 @@ def _check_target(target: str, source: str) -> None:
             expected="the name of a new folder, or an empty one",
             remedy="remove it, or choose another name",
         )
-
-
-def _unwritable(target: str, error: OSError) -> SaveError:
-    return SaveError(
-        "the folder cannot be written",
-        where=target,
-        found=error.strerror or error,
-        remedy="choose a writable place with enough room",
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
-from amp_rewrite.rewriting.report.report_lines import axes_line
+from amp_rewrite.rewriting.report.rewrite_report import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import Raised
@@ -43,23 +43,21 @@ class Repair(Shown):
         precision: The 16-bit type that the model computes in.
         target: For which target it was repaired.
         raised: The model, and what was changed in it.
-        dangers: What the rules found and is gone, in execution order.
-        stay: What the rules found of inputs and outputs that keep their 16-bit type, and of Casts
-            in front of nodes that do.
-        measured: The nodes that became float32 besides: a run showed that they need it, or rules
-            took them out of the painting for other reasons than dangers.
+        dangers: The dangers that the rules found and that are gone, in execution order.
+        stay: Those of inputs and outputs that keep their 16-bit type, and of Casts in front of
+            nodes that do.
+        measured: The nodes that became float32 besides, mostly because a run showed it.
         shown_by: What was run: "data" or "made-up inputs"; "the rules" if nothing was.
         nodes: How many nodes computed in 16 bits before.
         share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
         scaling: What was multiplied by powers of two, or None.
-        refused: What leaves the range and is not scaled, where nothing is.
-        left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
+        refused: What leaves the range and is not scaled, if nothing is.
+        left: What is not in 16 bits, one line each, if `only` is set; then it is not written.
         against: What it was compared with: the original, or its own float32 form.
-        weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
-        unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
-            nodes have it; they stay as they are.
+        weights: Weights that a converter seems to have clipped, or made infinite, or None.
+        unjudged: Another 16-bit type of the model -> how many results of nodes have it.
     """
 
     precision: str
@@ -92,17 +90,17 @@ class Repair(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against it: no danger stays, and it passes, or nobody asked."""
+        """Whether no danger stays, and it passes, or was not verified."""
         return self.passes and not self.stay
 
     @property
     def passes(self) -> bool:
-        """Whether it passed, or was not verified: then it is written. `only` may refuse it."""
+        """Whether it is written: it passed, or was not verified, and `only` leaves nothing."""
         return not self.left and (self.verdict is None or self.verdict.ok)
 
     @cached_property
     def nodes_raised(self) -> int:
-        """How many nodes compute in float32 that did not; Casts and constants do not count."""
+        """How many nodes became float32; Casts and constants do not count."""
         graph = self.raised.context.type_graph
         raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
         own = (node for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
@@ -117,7 +115,7 @@ class Repair(Shown):
 
     @cached_property
     def bytes_of_weights(self) -> int:
-        """How many bytes weights take that are stored as float32 now, beyond what they took."""
+        """How many more bytes the weights take."""
         base = self.raised.context.type_graph.base
         wide = FLOAT32.numpy.itemsize
         return sum(
@@ -129,9 +127,9 @@ class Repair(Shown):
     def headline(self) -> str:
         """The raised nodes and their cost, in one line."""
         if not self.changed:
-            return f"Nothing changed{self._why_unchanged()}"
+            return f"Nothing changed{self._why_unchanged}"
         odd = self.raised.mended.odd
-        scales = sum(1 for odd_type in odd if odd_type.scales)
+        scales = sum(1 for o in odd if o.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
         count = len(odd) - repeated - scales
         mended = f"; {counted(count, 'wrong type')} corrected" if count else ""
@@ -144,6 +142,7 @@ class Repair(Shown):
             f"{len(self.raised.removed)} removed{stored}{mended}"
         )
 
+    @property
     def _why_unchanged(self) -> str:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
         where = f"in {self.precision} for {self.target}"
@@ -157,32 +156,21 @@ class Repair(Shown):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the result passes against what it was compared with; None if nobody asked.
+        """Whether the result passes; None if it was not verified.
 
         Weights that look clipped leave it in doubt, unless there is an original.
         """
         clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         if self.verification is None:
             return judged((), clipped, None) if clipped else None
-        shown = self.verification.verdict
-        made_up = ("give --data",) if self.verification.is_made_up and not shown.ok else ()
-        return replace(
-            judged(
-                shown.failures,
-                (*clipped, *(shown.doubts if self.verification.compared else ())),
-                None if self.verification.compared else "; ".join(shown.doubts),
-                inputs=shown.inputs,
-                worst=f"{shown.worst}, compared with {self.against}",
-            ),
-            notes=made_up,
-        )
+        made = self.verification.verdict_beside((), clipped, f", compared with {self.against}")
+        is_open = self.verification.is_made_up and not self.verification.ok
+        return replace(made, notes=("give --data",)) if is_open else made
 
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
     ) -> LoadResult:
         """Write the repaired model if it passes, or was not verified, and ONNX Runtime loads it.
-
-        It is loaded in a process of its own, under a temporary name, before it takes its place.
 
         Args:
             path: The model file; external data go to a file next to it.
@@ -190,11 +178,11 @@ class Repair(Shown):
             progress: Called every few MiB.
 
         Returns:
-            What ONNX Runtime made of the file.
+            How ONNX Runtime loads the file, in a process of its own.
 
         Raises:
             VerdictError: It fails, or does not load; nothing was written.
-            SaveError: It cannot be written; no new file is left behind.
+            SaveError: It cannot be written; no new file is left.
         """
         insists = arguments.switch("write_failed", write_failed)
         if not (insists or self.passes):
@@ -211,24 +199,23 @@ class Repair(Shown):
         yield "Not verified: add --data or --verify" if verdict is None else str(verdict)
         yield self.headline
         yield from unjudged_lines(self.unjudged, self.precision)
-        odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
-        others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        yield from (f"corrected: {line}" for line in danger_lines(odd, self.precision))
+        yield from self._about("corrected: ", [d for d in self.dangers if d.reason in OF_THE_FILE])
         scaled = scaling_record(self.scaling, self.refused)
         yield from () if scaled is None else scaled.lines()
-        yield from (f"raised: {line}" for line in danger_lines(others, self.precision))
+        yield from self._about("raised: ", [d for d in self.dangers if d.reason not in OF_THE_FILE])
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
             yield (f"raised because of {self.shown_by}: {names}{f' and {more} more' * (more > 0)}")
-        ends = [danger for danger in self.stay if is_end(danger)]
-        inside = [danger for danger in self.stay if not is_end(danger)]
-        for line in danger_lines(ends, self.precision):
-            yield f"stays: {line}; --keep-io float32 raises it"
-        yield from (f"stays: {line}" for line in danger_lines(inside, self.precision))
+        for line in self._about("stays: ", [d for d in self.stay if is_end(d)]):
+            yield f"{line}; --keep-io float32 raises it"
+        yield from self._about("stays: ", [d for d in self.stay if not is_end(d)])
         yield from (f"--only: {line}" for line in self.left)
         if self.raised.plan.ranks:
             yield axes_line(len(self.raised.plan.ranks))
+
+    def _about(self, word: str, dangers: Sequence[Danger]) -> Iterator[str]:
+        return (f"{word}{line}" for line in danger_lines(dangers, self.precision))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""

@@ -55,12 +55,11 @@ def check(
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> SafetyReport:
-    """Tell whether a model in 16 bits is safe in the types that it has.
+    """Check whether a model in 16 bits is safe in the types that it has.
 
-    The model is read as the float32 model that it stands for. What the rules of a rewrite would not
-    make low is named; and the model, emulated in the arithmetic of the target, is compared with its
-    float32 form, in which the weights are the same, or with the original, if that is given. Of a
-    float32 model it is said what a conversion would have to keep.
+    The rules of a rewrite name what should be float32; and the model, emulated in the arithmetic of
+    the target, is compared with its own float32 form, which has the same weights, or with the
+    original. For a float32 model, the report has what a conversion would keep in float32.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -70,7 +69,7 @@ def check(
             Without it, weights that look clipped leave the verdict in doubt.
         run: Whether the model is run at all; False asks the rules alone.
         stress: Try stress inputs too; None does so if there are no data.
-        providers: Run it on these execution providers as well, as for `verify`: they must hold.
+        providers: Run it on these execution providers as well, as for `verify`.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
@@ -97,9 +96,13 @@ def check(
     low, loading = low_of(flat), load_of_source(model) if run else None
     chosen = replace(chosen, strict=False, store=FLOAT32.name)
     if low is None:
-        report = _of_float32(flat, for_model(chosen, flat))
-        report = replace(report, is_run=run, loading=loading)
-        return replace(report, computes=report.precision, dangers=odd) if odd else report
+        chosen = for_model(chosen, flat)
+        result, target = rewrite(flat, chosen, overflow=KEEP), chosen.chosen_target
+        found = odd or dangers(result.context, result.painting, target)
+        computes = chosen.precision if odd else FLOAT32.name
+        return SafetyReport(
+            chosen.precision, target, computes, 0, found, None, is_run=run, loading=loading
+        )
     chosen = for_model(replace(chosen, precision=low.name), flat)
     flat.customs = lists_of(chosen).customs
     form = form_of(flat, low)
@@ -131,8 +134,7 @@ def unjudged_types(flat: FlatGraph, low: DType) -> dict[str, int]:
 
 def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:
     """Yield the float32 inputs whose digits count and for which the data are 16-bit."""
-    first = first_batch(data)
-    graph, low = result.context.type_graph, result.context.low
+    first, graph, low = first_batch(data), result.context.type_graph, result.context.low
     names = graph.flat.value_names
     given = {
         v
@@ -191,11 +193,3 @@ def compared(
         target=options.chosen_target,
         progress=progress,
     )
-
-
-def _of_float32(flat: FlatGraph, options: RewriteOptions) -> SafetyReport:
-    """Say of a model without low types what a conversion would have to keep."""
-    result = rewrite(flat, options, overflow=KEEP)
-    target = options.chosen_target
-    found_dangers = dangers(result.context, result.painting, target)
-    return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None)

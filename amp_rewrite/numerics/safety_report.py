@@ -29,22 +29,21 @@ class SafetyReport(Shown):
     """Whether a model is safe in the types that it has.
 
     Attributes:
-        precision: The 16-bit type that it computes in, or, of a float32 model, the one that it was
-            asked about.
+        precision: The 16-bit type that it computes in, or that a float32 model was asked about.
         target: For which target.
         computes: "float32" for a model with no 16-bit type, else `precision`.
         nodes: How many nodes compute in 16 bits.
-        dangers: What the rules flag, in execution order. Of a float32 model: what a conversion has
-            to keep float32.
-        run: What a run showed: the model, emulated, against its own float32 form; None if none was
-            asked for, or there is nothing low to run.
+        dangers: What the rules flag, in execution order; for a float32 model, what a conversion
+            would keep in float32.
+        run: What a run showed: the model, emulated, against its original or its own float32 form;
+            None if nothing was run.
         is_run: Whether the model was to be run; False asks the rules alone.
-        loading: What ONNX Runtime made of the model, in a process of its own; None if it is not
-            run, or an object of 2 GiB or more.
-        unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
-            nodes have it; of those nothing is said.
+        loading: How ONNX Runtime loads the model, in a process of its own; None if it is not run,
+            or an object of 2 GiB or more.
+        unjudged: Another 16-bit type of the model -> how many results of nodes have it; they are
+            not judged.
         against: What it was compared with: the original, or its own float32 form.
-        weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
+        weights: Weights that a converter seems to have clipped, or made infinite, or None.
     """
 
     precision: str
@@ -79,11 +78,7 @@ class SafetyReport(Shown):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict from the run, from the rules, and from how ONNX Runtime loads the file.
-
-        The rules have measured nothing: what they flag is in doubt where the run passes. A float32
-        model passes if ONNX Runtime loads it.
-        """
+        """The verdict: what the rules flag is in doubt if the run passes and the file loads."""
         refused = () if self.refused is None else (self.refused,)
         if self.computes == FLOAT32.name:
             count = counted(len(self.dangers), "node")
@@ -92,7 +87,11 @@ class SafetyReport(Shown):
             said = said if self.is_run else f"{said}; not run"
             return judged(refused, (), None, worst=said)
         where = f"in {self.precision} for {self.target}"
-        flagged = [self._flagged(where)] if self.dangers else []
+        follow = len(self.dangers) - len(self.roots)
+        more = f", and {counted(follow, 'node')} after them" if follow else ""
+        verb = "is" if len(self.roots) == 1 else "are"
+        said = f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
+        flagged = [said] if self.dangers else []
         clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         loading, lacks = self.loading, self.loading is not None and self.loading.lacks_operator
         if self.run is None:
@@ -100,22 +99,9 @@ class SafetyReport(Shown):
             found = f"the rules found nothing {where}; {unrun}"
             passes = not self.is_run and not flagged
             return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
-        shown = self.run.verdict
-        beside = f"{where}, compared with {self.against}"
-        return judged(
-            (*refused, *shown.failures),
-            (*flagged, *clipped, *(shown.doubts if self.run.compared else ())),
-            None if self.run.compared else "; ".join(shown.doubts),
-            inputs=shown.inputs,
-            worst=f"{shown.worst} {beside}" if shown.worst else beside,
-        )
-
-    def _flagged(self, where: str) -> str:
-        """Return what the rules flag, in one line."""
-        follow = len(self.dangers) - len(self.roots)
-        more = f", and {counted(follow, 'node')} after them" if follow else ""
-        verb = "is" if len(self.roots) == 1 else "are"
-        return f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
+        space = " " if self.run.verdict.worst else ""
+        beside = f"{space}{where}, compared with {self.against}"
+        return self.run.verdict_beside(refused, (*flagged, *clipped), beside)
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, what a run showed, and what the rules flag."""

@@ -17,13 +17,7 @@ _ELLIPSIS = " \N{HORIZONTAL ELLIPSIS} "
 
 @dataclass(slots=True)
 class Group:
-    """A folder of nodes.
-
-    Attributes:
-        label: What it is called.
-        members: Nodes and folders, in execution order.
-        owner: The node whose graphs are inside, or None.
-    """
+    """A folder of nodes and folders; `owner` is the node whose graphs are inside, or None."""
 
     label: str
     members: list[int | Group] = field(default_factory=list["int | Group"])
@@ -118,15 +112,10 @@ def _divide(group: Group, names: Sequence[str]) -> None:
             _divide(member, names)
     while len(group.members) > MOST:
         length = math.ceil(len(group.members) / math.ceil(len(group.members) / MOST))
-        group.members = [
-            _run(group.members[start : start + length], names)
-            for start in range(0, len(group.members), length)
-        ]
-
-
-def _run(members: list[int | Group], names: Sequence[str]) -> Group:
-    first, last = (_label(member, names) for member in (members[0], members[-1]))
-    return Group(f"{first}{_ELLIPSIS}{last}", members)
+        starts = range(0, len(group.members), length)
+        runs = [group.members[start : start + length] for start in starts]
+        labels = [_ELLIPSIS.join(_label(run[end], names) for end in (0, -1)) for run in runs]
+        group.members = [Group(*each) for each in zip(labels, runs, strict=True)]
 
 
 def _label(member: int | Group, names: Sequence[str]) -> str:

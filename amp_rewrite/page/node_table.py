@@ -22,12 +22,7 @@ Columns = dict[str, list[Any]]
 
 
 class NodeTable(NamedTuple):
-    """The nodes of a page and their type variables.
-
-    Attributes:
-        nodes: A row for each node, in execution order.
-        variables: A row for each float32 type variable; those of a node stand side by side.
-    """
+    """The nodes of a page, in execution order, and their type variables, side by side."""
 
     nodes: Columns
     variables: Columns
@@ -67,26 +62,24 @@ def precision_of(node: NodeRecord) -> int:
 
 
 def cause_of(node: NodeRecord) -> str | None:
-    """Return the reason that a node is counted under, as the report's text counts it.
-
-    That of its first variable in the low type; of a node that stays float32, of its first one.
-    """
+    """Return the reason of a node's first 16-bit variable; without any, of its first one."""
     variables = node.variables.values()
     low = (v.reason for v in variables if v.dtype != FLOAT32.name)
     return next(low, None) or next((v.reason for v in variables), None)
 
 
 def _variables(report: Report, strings: Strings) -> Columns:
-    """Return a row for each type variable; `because` is the row of the one it spread from.
-
-    A vertex that no record describes is told by its name, in the column `from`.
-    """
+    """Return a row for each type variable; `because` is the row of the one it spread from."""
     named = [(f"{n.name}/{name}", name, v) for n in report.nodes for name, v in n.variables.items()]
     row_of = {vertex: row for row, (vertex, _, _) in reversed(list(enumerate(named)))}
     variables = [variable for _, _, variable in named]
 
     def said(variable: VariableRecord) -> int:
         return strings.number(phrase(variable.reason, report.precision, report.target))
+
+    def bound(variable: VariableRecord) -> int:  # of a low result, if it is proved
+        has_bound = variable.dtype != FLOAT32.name and variable.bound
+        return strings.number(f"{variable.bound:.4g}") if has_bound else NONE
 
     return {
         "name": [strings.number(name) for _, name, _ in named],
@@ -96,23 +89,13 @@ def _variables(report: Report, strings: Strings) -> Columns:
         "detail": [strings.number(v.detail) for v in variables],
         "because": [row_of.get(v.because or "", NONE) for v in variables],
         "from": [strings.number(v.because) for v in variables],
-        "bound": [_bound_text(v, strings) for v in variables],
+        "bound": [bound(v) for v in variables],
     }
-
-
-def _bound_text(variable: VariableRecord, strings: Strings) -> int:
-    """Return what a low result cannot exceed, as far as that is proved."""
-    has_bound = variable.dtype != FLOAT32.name and variable.bound
-    return strings.number(f"{variable.bound:.4g}") if has_bound else NONE
 
 
 @dataclass
 class Strings:
-    """The strings of a page, each of them once.
-
-    Attributes:
-        texts: The strings, as a reader is shown them.
-    """
+    """The strings of a page, each of them once, as a reader is shown them."""
 
     texts: list[str] = field(default_factory=list[str])
     _numbers: dict[str, int] = field(default_factory=dict[str, int])

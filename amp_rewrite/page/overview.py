@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
-from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
@@ -25,6 +24,21 @@ Fact = dict[str, str]
 """A figure's name and its value."""
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence that the page shows besides the report, as far as it is known.
+
+    `remarks` are lines about what was found on the way, `against` a reason against a model that
+    passes, if there is one.
+    """
+
+    names: Names
+    sizes: Sizes | None = None
+    verification: VerifyReport | None = None
+    remarks: tuple[str, ...] = ()
+    against: str | None = None
+
+
 def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
@@ -32,13 +46,17 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     shown = () if verdict is None else verdict.failures[:_MOST_FAILURES]
     against = () if evidence.against is None else (evidence.against,)
     holds = None if verdict is None else verdict.decided
+    notes = () if verification is None else verification.notes()
+    doubts = () if verdict is None else (f"{verdict.status}: {line}" for line in verdict.doubts)
     return {
         "headline": headline(report.precision, report.summary, evidence.sizes, evidence.against),
         "holds": False if against else holds,
-        "failures": _texts((*shown, *against)),
+        "failures": [*map(printable, (*shown, *against))],
         "facts": [*_facts(report, evidence)],
-        "doubts": _texts((*_doubts(evidence),)),
-        "remarks": _texts((*evidence.remarks, *_notes(verification), *remarks(report))),
+        "doubts": [*_doubts(evidence)],
+        "remarks": [
+            *map(printable, (*evidence.remarks, *doubts, *notes, *remarks(report))),
+        ],
         "causes": causes(report),
         "next": [
             {"why": printable(step.why), "command": printable(step.command)}
@@ -65,65 +83,42 @@ def causes(report: Report) -> list[dict[str, Any]]:
             "low": low,
             "count": operators.total(),
             "said": plain_phrase(reason, report.precision, report.target),
-            "operators": printable(_operators(operators)),
+            "operators": printable(
+                ", ".join(f"{n} {op}" for op, n in operators.most_common(_MOST_OPERATORS))
+                + (", ..." if len(operators) > _MOST_OPERATORS else "")
+            ),
         }
         for (low, reason), operators in order
     ]
 
 
-def _operators(counts: Counter[str]) -> str:
-    shown = [f"{n} {op}" for op, n in counts.most_common(_MOST_OPERATORS)]
-    return ", ".join(shown + (["..."] if len(counts) > _MOST_OPERATORS else []))
-
-
 def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
-    yield _accuracy(evidence)
-    summary = report.summary
-    yield _fact(
-        "Arithmetic",
-        f"{summary.compute_converted:.1%} in {report.precision}",
-        f"{summary.nodes_converted:,} of {counted(summary.float_nodes, 'float32 node')}",
-    )
-    if evidence.sizes is not None:
-        yield _size(evidence.sizes)
-    weights = report.weights
-    yield _fact(
-        "Casts",
-        f"{summary.casts_added:,} added, {summary.casts_removed:,} removed",
-        _movement(report),
-    )
-    yield _fact(
-        "Constants",
-        f"{weights.converted:,} converted",
-        f"{weights.kept:,} kept float32, {len(weights.stored):,} of them stored in 16 bits",
-    )
-
-
-def _size(sizes: Sizes) -> Fact:
-    about = "" if sizes.exact else "about "
-    return _fact(
-        "Size",
-        f"{about}{in_bytes(sizes.after)}",
-        f"{sizes.share:.1%} of {in_bytes(sizes.before)}",
-    )
-
-
-def _movement(report: Report) -> str:
-    summary = report.summary
-    unknown = summary.casts_of_unknown_size
-    if unknown and not summary.cast_bytes:
-        return f"{unknown:,} of unknown size"
-    moved = f"{in_bytes(summary.cast_bytes)} per run"
-    return f"{moved}, {unknown:,} of unknown size left out" if unknown else moved
-
-
-def _accuracy(evidence: Evidence) -> Fact:
-    verification = evidence.verification
-    if verification is None:
-        return _fact("Accuracy", "Not verified", "run the first command below")
-    verdict, _, decided = str(verification.verdict).partition(": ")
-    more = f"{decided} ({verification.data})" if decided else verification.data
-    return _fact("Accuracy", printable(verdict), printable(more))
+    verification, summary, sizes = evidence.verification, report.summary, evidence.sizes
+    accuracy = ("Not verified", "run the first command below")
+    if verification is not None:
+        verdict, _, decided = str(verification.verdict).partition(": ")
+        accuracy = verdict, f"{decided} ({verification.data})" if decided else verification.data
+    facts = [
+        ("Accuracy", *map(printable, accuracy)),
+        (
+            "Arithmetic",
+            f"{summary.compute_converted:.1%} in {report.precision}",
+            f"{summary.nodes_converted:,} of {counted(summary.float_nodes, 'float32 node')}",
+        ),
+    ]
+    if sizes is not None:
+        size = f"{'' if sizes.exact else 'about '}{in_bytes(sizes.after)}"
+        facts.append(("Size", size, f"{sizes.share:.1%} of {in_bytes(sizes.before)}"))
+    unknown, moved = summary.casts_of_unknown_size, f"{in_bytes(summary.cast_bytes)} per run"
+    if unknown:
+        left = f"{unknown:,} of unknown size"
+        moved = f"{moved}, {left} left out" if summary.cast_bytes else left
+    weights, casts = report.weights, f"{summary.casts_added:,} added"
+    stored = f"{weights.kept:,} kept float32, {len(weights.stored):,} of them stored in 16 bits"
+    facts.append(("Casts", f"{casts}, {summary.casts_removed:,} removed", moved))
+    facts.append(("Constants", f"{weights.converted:,} converted", stored))
+    for name, said, more in facts:
+        yield {"name": name, "said": said, "more": more}
 
 
 def _doubts(evidence: Evidence) -> Iterator[str]:
@@ -134,54 +129,15 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
         yield "Only made-up inputs were compared; your data may differ."
 
 
-def _notes(verification: VerifyReport | None) -> tuple[str, ...]:
-    """Return what a verification says besides its headline."""
-    if verification is None:
-        return ()
-    verdict = verification.verdict
-    return (*(f"{verdict.status}: {line}" for line in verdict.doubts), *verification.notes())
-
-
-def _fact(name: str, said: str, more: str) -> Fact:
-    return {"name": name, "said": said, "more": more}
-
-
-def _texts(lines: tuple[str, ...]) -> list[str]:
-    return [printable(line) for line in lines]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Evidence that the page shows besides the report, as far as it is known.
-
-    Attributes:
-        names: What the files are called.
-        sizes: How large the model is before and after.
-        verification: How far it is from the original.
-        remarks: Lines about what was found on the way.
-        against: What speaks against a model that holds, if anything.
-    """
-
-    names: Names
-    sizes: Sizes | None = None
-    verification: VerifyReport | None = None
-    remarks: tuple[str, ...] = ()
-    against: str | None = None
-
-
-def _said(budget: Budget) -> tuple[str, ...]:
-    """Return the largest contributions to the error, one line each."""
-    return tuple(line.strip() for line in budget.lines())
-
-
 def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> Evidence:
     """Return what is known of a conversion."""
     model, result, outcome = conversion.model, conversion.result, conversion.made
-    data = conversion.asked.data
+    data, kept = conversion.asked.data, None if outcome is None else outcome.kept
+    lines = () if kept is None else kept.budget.lines()  # the largest contributions to the error
     return Evidence(
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if outcome is None else outcome.verification,
-        remarks=() if outcome is None or outcome.kept is None else _said(outcome.kept.budget),
+        remarks=tuple(map(str.strip, lines)),
         against=None if outcome is None else outcome.nothing_left,
     )

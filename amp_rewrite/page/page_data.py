@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from amp_rewrite.base.printable import printable
@@ -10,7 +10,6 @@ from amp_rewrite.base.version import __version__
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
-from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import NONE, Columns, Strings, is_drawn, tabulate_nodes
 from amp_rewrite.page.overview import Evidence, overview
@@ -55,7 +54,11 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "values": _tabulate_values(result, strings),
         "ports": _tabulate_ports(result),
         "edges": tabulate_edges(result, drawn),
-        "functions": _function_nodes(flat),
+        "functions": {  # by node that calls one, how many nodes it has
+            node: flat.functions[flat.called(node)].graph.n_nodes
+            for node in range(flat.n_nodes)
+            if flat.is_call(node)
+        },
         "strings": strings.texts,
     }
 
@@ -81,20 +84,10 @@ def _tabulate_groups(flat: FlatGraph, root: Group, strings: Strings) -> tuple[Co
     return table, group_of
 
 
-def _function_nodes(flat: FlatGraph) -> dict[int, int]:
-    """Return, by node that calls a function of the model, how many nodes that function has."""
-    called = (node for node in range(flat.n_nodes) if flat.is_call(node))
-    return {node: flat.functions[flat.called(node)].graph.n_nodes for node in called}
-
-
 def tabulate_ends(flat: FlatGraph, groups: Columns, strings: Strings) -> Columns:
     """Return the inputs and outputs of the model: those that are no initializers.
 
-    Args:
-        flat: The model.
-        groups: The table of folders, the outermost one first; where there are many ends of a
-            kind, it gets another one for them.
-        strings: The strings of the page.
+    Where there are many of a kind, the table of folders gets another one for them.
     """
     ends = _ends(flat)
     folders = [_folder(ends, groups, strings, output=output) for output in (False, True)]
@@ -140,7 +133,8 @@ def tabulate_edges(result: RewriteResult, drawn: Sequence[bool]) -> Columns:
         return node if drawn[node] else NONE
 
     edges: dict[tuple[int, int], int] = {}
-    for value, node in _reads(flat):
+    reads = ((v, n) for n in range(flat.n_nodes) for v in flat.inputs_of(n) if v != ABSENT)
+    for value, node in reads:
         edge = (maker(value), node)
         if edge[0] != NONE and drawn[node]:
             edges[edge] = edges.get(edge, PLAIN) or casts.get((value, node), PLAIN)
@@ -153,13 +147,6 @@ def tabulate_edges(result: RewriteResult, drawn: Sequence[bool]) -> Columns:
         "to": [edge[1] for edge in edges],
         "cast": list(edges.values()),
     }
-
-
-def _reads(flat: FlatGraph) -> Iterator[tuple[int, int]]:
-    for node in range(flat.n_nodes):
-        for value in flat.inputs_of(node):
-            if value != ABSENT:
-                yield value, node
 
 
 def _casts(result: RewriteResult) -> dict[tuple[int, int], int]:
@@ -177,11 +164,20 @@ def _tabulate_values(result: RewriteResult, strings: Strings) -> Columns:
     """Return a row for each value: its name, its types before and after, and its shape."""
     flat = result.flat
     before, after = types_of(result)
+
+    def shape(value: int) -> int:
+        dims = flat.shape(value)
+        if dims is None:
+            return NONE
+        return strings.number(
+            "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in dims)
+        )
+
     return {
         "name": [strings.number(name) for name in flat.value_names],
         "before": [strings.number(name) for name in before],
         "after": [strings.number(name) for name in after],
-        "shape": [_shape(flat.shape(value), strings) for value in range(flat.n_values)],
+        "shape": [shape(value) for value in range(flat.n_values)],
     }
 
 
@@ -210,8 +206,8 @@ def _type_name(type_string: str) -> str:
 def _tabulate_ports(result: RewriteResult) -> Columns:
     """Return what nodes read and make: the values of all, and where those of a node begin.
 
-    What is read through a Cast, or as a low copy of a weight, has a row in `cast`: its place in
-    `inputs` and 1 if it is read in the low type, 0 in float32.
+    An input that is cast, or a 16-bit copy of a weight, has a row in `cast`: its place in `inputs`
+    and 1 if it is read in the 16-bit type, 0 in float32.
     """
     flat = result.flat
     casts: dict[int, int] = {}
@@ -230,11 +226,3 @@ def _tabulate_ports(result: RewriteResult) -> Columns:
         "outputStart": list(flat.output_start),
         "cast": [[slot, low] for slot, low in casts.items()],
     }
-
-
-def _shape(shape: Shape | None, strings: Strings) -> int:
-    if shape is None:
-        return NONE
-    return strings.number(
-        "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in shape)
-    )

@@ -47,8 +47,8 @@ def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evid
 def render(data: dict[str, Any]) -> str:
     """Return the page that shows data, with nothing in it that a browser would load.
 
-    The browser is told to run and load nothing but the texts that are put in here: their hashes
-    stand in the policy, so that whatever a name in the data holds is never run.
+    The hashes of the texts stand in the policy, so that whatever a name in the data holds is never
+    run.
     """
     style = "".join(map(_static, STYLES))
     programs = {

@@ -46,11 +46,6 @@ def test_float16_caches_are_noted(tmp_path: Path, given: Any, expected: Any) -> 
     ]
 
 
-def test_a_config_without_the_key_gets_it(tmp_path: Path) -> None:
-    after, _ = config_after(tmp_path, {"model_type": "gpt"}, keep_io_types=False)
-    assert after["transformers.js_config"] == {"kv_cache_dtype": {"fp16": "float16"}}
-
-
 def test_caches_that_stay_float32_correct_a_config_that_says_otherwise(tmp_path: Path) -> None:
     before = {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}
     after, _ = config_after(tmp_path, before)

@@ -116,15 +116,3 @@ def test_a_mul_stands_where_a_scaled_set_ends_in_a_body(name: str) -> None:
     assert f"{first.value} {first.made} {first.read}" == border
     told = amp.explain(made.report, first.node)
     assert f"scaling added it: {first.value} is computed times 2^{first.made}, and read" in told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_auto_scales_no_body_that_needs_a_mul_and_says_why(name: str) -> None:
-    model = model_of(CASES[name][0])
-    made = amp.convert(model, [feeds(model)], precision="float16", stress=False)
-    assert made.ok, made.report.to_text()
-    scaling = made.report.scaling
-    assert scaling is not None
-    assert not scaling.sets
-    assert scaling.unscaled

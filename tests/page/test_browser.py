@@ -174,16 +174,6 @@ def test_axe_finds_no_serious_fault(
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_node_shows_shapes_and_types(branches: Opened) -> None:
-    page = branches.page
-    page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'enc/dot'))")
-    ports = page.locator("#panel .ports").all_inner_texts()
-    assert ports[0].split("\n")[:2] == ["x", "2\u00d74, float32 \u2192 float16"]
-    assert "w" in ports[0].split("\n")
-    assert "4\u00d74, float32 \u2192 float16" in ports[0]
-    assert "float32 \u2192 float16" in ports[1]
-
-
 def test_on_a_phone_the_graph_comes_first_and_fits(chromium: Any, tmp_path: Path) -> None:
     path = write(tmp_path, result_of(BRANCHES))
     with opened(chromium, path, **screen(WINDOWS[1], "light")) as found:

@@ -55,17 +55,3 @@ def test_every_variable_of_the_report_has_a_row_and_leads_to_its_origin() -> Non
     found = [None if row == NONE else named[row] for row in rows["because"]]
     assert found == because
     assert any(because)
-
-
-def test_the_causes_that_are_counted_are_those_of_the_text() -> None:
-    report, strings = result_of(BRANCHES).report, Strings()
-    nodes = tabulate_nodes(report, strings).nodes
-    counts: dict[str, int] = {}
-    for cause, precision in zip(nodes["cause"], nodes["precision"], strict=True):
-        if precision == KEPT:
-            counts[strings.texts[cause]] = counts.get(strings.texts[cause], 0) + 1
-    expected: dict[str, int] = {}
-    for (reason, _), count in report.kept_reasons().items():
-        expected[reason] = expected.get(reason, 0) + count
-    assert counts == expected
-    assert counts

@@ -85,14 +85,3 @@ def test_types_after_are_those_of_the_rewritten_model() -> None:
             checked += 1
     assert checked >= 5
     assert {"float16", "float32"} <= set(after)
-
-
-def test_what_is_read_through_a_cast_has_the_type_of_the_cast() -> None:
-    result = result_of(BRANCHES)
-    ports = page_data(result, result.report, bare_evidence())["ports"]
-    low = {slot for slot, is_low in ports["cast"] if is_low}
-    for cast in result.plan.casts:
-        for use in cast.uses:
-            slot = result.flat.input_start[use.node] + use.index
-            assert use.node == -1 or (slot in low) == (cast.to.name != "float32")
-    assert ports["cast"]

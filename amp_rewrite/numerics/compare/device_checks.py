@@ -1,8 +1,7 @@
 """A rewritten model itself on execution providers, and the original where their results differ.
 
-A provider may be at fault in float32 as well: an operator that it computes wrong, or fails in. So
-where the rewritten model fails, or its result differs from the original's, the original runs
-there, too.
+A provider may be at fault in float32 as well. So where the rewritten model fails, or its result
+differs from the original's, the original runs there, too.
 
 Evidence: https://github.com/openvinotoolkit/openvino/issues/38256, and a ConvTranspose that WebGPU
 computes wrong (tests/numerics/compare/test_device_checks.py): with, the original is said to differ
@@ -11,12 +10,12 @@ there as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from amp_rewrite.errors import OutOfTimeError, RunError
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances, results
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -37,17 +36,10 @@ class DeviceChecks:
         tolerances: Tolerances,
         threads: int,
     ) -> None:
-        """Take the models; that one cannot be loaded or run is part of the report.
-
-        0 `threads` are what OMP_NUM_THREADS says, or ONNX Runtime's choice.
-        """
+        """Take the models; that one cannot be loaded or run is part of the report."""
         self.providers = providers
         self._before, self._after, self._tolerances = before, after, tolerances
-        self._options: dict[str, Any] = {
-            "emulate": False,
-            "providers": providers,
-            "threads": threads,
-        }
+        self._options: Any = {"emulate": False, "providers": providers, "threads": threads}
         self._emulated, self._original, self._itself = (self._comparers() for _ in range(3))
         self._error: str | None = None
         self._itself_error: str | None = None
@@ -58,27 +50,19 @@ class DeviceChecks:
 
     def add(self, feeds: Feeds, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
         """Run a feed, unless one has failed before."""
-        here, passes = self._comparers(), False
         if self._error is None:
-            try:
-                real = self._rewritten.run(fitted)
-            except OutOfTimeError:
-                raise
-            except RunError as error:
-                self._error = _reason(error)
-            else:
+            real, self._error = _run(lambda: self._rewritten.run(fitted))
+            if real is not None:
+                here = self._comparers()
                 _add(self._emulated, emulated, real)
                 _add(self._original, original, real)
                 _add(here, original, real)
-                passes = all(output.ok for output in _results(here))
-        if passes or self._itself_error is not None:
-            return
-        try:
-            _add(self._itself, original, self._original_there.run(feeds))
-        except OutOfTimeError:
-            raise
-        except RunError as error:
-            self._itself_error = _reason(error)
+                if all(output.ok for output in results(here)):
+                    return
+        if self._itself_error is None:
+            there, self._itself_error = _run(lambda: self._original_there.run(feeds))
+            if there is not None:
+                _add(self._itself, original, there)
 
     @cached_property
     def _rewritten(self) -> Evaluator:
@@ -93,10 +77,10 @@ class DeviceChecks:
         ran = self._error is None and "_rewritten" in vars(self)  # nothing, if no feed counts
         return DeviceComparison(
             self.providers,
-            _results(self._emulated) if ran else (),
+            results(self._emulated) if ran else (),
             self._error,
-            _results(self._original) if ran else (),
-            itself=tuple(o for o in _results(self._itself) if o.elements),
+            results(self._original) if ran else (),
+            itself=tuple(o for o in results(self._itself) if o.elements),
             itself_error=self._itself_error,
             notes=notes_on(self.providers[0], self._rewritten.precisions) if ran else (),
         )
@@ -108,10 +92,12 @@ def _add(comparers: Mapping[str, Comparer], expected: Outputs, outputs: Outputs)
         comparer.add(expected[name], outputs[name])
 
 
-def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
-    return tuple(comparer.result() for comparer in comparers.values())
-
-
-def _reason(error: RunError) -> str:
-    reason = error.found or error.what
-    return f"{error.where}: {reason}" if error.where else reason
+def _run(run: Callable[[], Outputs]) -> tuple[Outputs, None] | tuple[None, str]:
+    """Return the outputs of a run, or why there are none."""
+    try:
+        return run(), None
+    except OutOfTimeError:
+        raise
+    except RunError as error:
+        reason = error.found or error.what
+        return None, f"{error.where}: {reason}" if error.where else reason

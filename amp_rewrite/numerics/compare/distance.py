@@ -1,6 +1,6 @@
 """How far the outputs of a rewritten model are from those of the original: one measure.
 
-What an output says lies in its spread, not in its offset: 288.15 K less 288.02 K. So an error is
+The information of an output is its spread, not its offset: 288.15 K less 288.02 K. So an error is
 taken relative to the spread of the original: its deviation around its mean, over all elements and
 batches. Few numbers may lie near each other by chance: their spread counts `slack_of` times, and
 never for more than their size. A single number is measured by its size.
@@ -28,16 +28,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.compare.chances import slack_of
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
     ENOUGH,
-    Limits,
     SliceComparison,
     Slices,
+    Tolerances,
     are_shares,
+    slack_of,
 )
 from amp_rewrite.numerics.inputs.batches import Array
 
@@ -52,9 +51,6 @@ LARGEST = 0.5
 
 SPARED = 1e-4
 """The share of elements that may be further off."""
-
-SLICE_ERROR = 0.1
-"""The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 AGREEMENT = 0.99
 """The smallest share of rows with the same largest element, or of equal whole numbers."""
@@ -74,84 +70,28 @@ def yardstick(size: float, spread: float, numbers: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerances:
-    """What each element of an output may differ by: `rtol * largest + atol`.
-
-    Attributes:
-        rtol: Tolerance relative to the largest magnitude of the output, or of a slice of another
-            scale: an output whose largest number is 1000 cannot be right to 0.004.
-        atol: Absolute tolerance.
-        strict: Whether every element must be within: so if a tolerance was asked for.
-        least: The size to which slices are held that are smaller: the smallest normal number of
-            the type.
-    """
-
-    rtol: float
-    atol: float
-    strict: bool
-    least: float = 0.0
-
-    @staticmethod
-    def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
-        """Return the given tolerances, one that is not given being 0, or those of a type.
-
-        Raises:
-            OptionError: One is not a number of at least 0.
-        """
-        least = low.smallest_normal
-        if rtol is None and atol is None:
-            return Tolerances(low.rtol, 0.0, strict=False, least=least)
-        expected = "a number of at least 0"
-        return Tolerances(
-            0.0 if rtol is None else arguments.number("rtol", rtol, low=0, expected=expected),
-            0.0 if atol is None else arguments.number("atol", atol, low=0, expected=expected),
-            strict=True,
-            least=least,
-        )
-
-    @property
-    def of_slices(self) -> Limits:
-        """What a slice may differ by."""
-        if self.strict:
-            return Limits(self.rtol, self.atol, self.least, strict=True)
-        return Limits(SLICE_ERROR, 0.0, self.least, strict=False)
-
-
-@dataclass(frozen=True, slots=True)
 class OutputComparison:
     """One output, over all feeds.
 
     Attributes:
-        name: Its name.
-        dtype: The element type in the original model.
-        elements: How many elements were compared.
         max_abs: The largest difference between finite elements.
-        scaled_error: The largest difference relative to the largest magnitude of the original.
+        scaled_error: That, relative to the largest magnitude of the original.
         error: The root mean square error over the spread of the original; None if it is not
-            floating-point.
+            floating-point, as for `largest` and `cosine`.
         largest: The largest error of an element over the spread, or over its own distance from
-            the mean of its batch; None if it is not floating-point.
-        cosine: The cosine between the two; None if it is not floating-point, or both are 0.
+            the mean of its batch.
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
-        top1: The share of rows along the last axis whose largest element is the same one. Of an
-            output that is no table (rows, classes), elements count as one that differ by less than
-            the relative tolerance, or than ERROR times what the largest is above the row's mean;
-            of a table, those that one rounding can make equal.
-            None unless it is floating-point, with rows of at least two elements, and where it holds
-            probabilities that do not add up to 1.
-        shape_differs: Whether a feed gave another shape.
-        shares: The measures -> which share of its limit each is; more than 1 fails.
+        top1: The share of rows along the last axis with the same largest element, near ties
+            aside; None without rows of classes.
+        shares: Measure -> which share of its limit it is; more than 1 fails.
         fault: The first measure that fails; "" if it passes.
         excuse: Which yardstick moves the output as far although it fails: the rounded "weights"
             alone, or the "original" where its inputs move by one part in a million; "" for none.
         constant: The one number that all elements of the original are, if it is 0 or there are
-            several elements: that the other model agrees says nothing. None if they are not.
-        apart: How many elements lie in rows that are masked whole; they count for nothing above
-            but NaN and infinities.
-        apart_error: The largest difference among these, relative to the largest magnitude of the
-            original.
+            several: that the other model agrees says nothing.
+        apart: How many elements lie in rows that are masked whole: they only must stay finite.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
         of: What errors are relative to: the "size" of few numbers may be more than their spread.
@@ -175,7 +115,6 @@ class OutputComparison:
     excuse: Excuse = ""
     constant: float | None = None
     apart: int = 0
-    apart_error: float = 0.0
     slice: SliceComparison | None = None
     of: Literal["spread", "size"] = "spread"
 
@@ -197,18 +136,13 @@ class OutputComparison:
 
 @dataclass(frozen=True, slots=True)
 class OutputSize:
-    """How large an output is.
-
-    Attributes:
-        spread: What errors are relative to.
-        largest: The largest magnitude of its finite elements.
-    """
+    """How large an output is: what errors are relative to, and its largest magnitude."""
 
     spread: float
     largest: float
 
     def at_least(self, magnitude: float) -> OutputSize:
-        """Return the size, or that of an output of one magnitude if it is larger."""
+        """Return the size, both parts at least `magnitude`."""
         return OutputSize(max(self.spread, magnitude), max(self.largest, magnitude))
 
 
@@ -216,9 +150,8 @@ class OutputSize:
 class Comparer:
     """Compares one output feed by feed; nothing but sums is kept.
 
-    If the usual size is given, errors are relative to that where it is larger: the probability of
-    speech in silence may be next to nothing. Which class is first does not count then either, for
-    inputs that are not usual belong to none.
+    Errors are relative to the `usual` size if that is larger: the probability of speech in silence
+    may be next to nothing. Classes do not count then: inputs that are not usual belong to none.
     """
 
     name: str
@@ -247,16 +180,11 @@ class Comparer:
     least: float = math.inf
     most: float = -math.inf
     apart: int = 0
-    apart_worst: float = 0.0
-    apart_largest: float = 0.0
     sums: list[float] = field(default_factory=lambda: [0.0] * 5)
     """Over the finite elements: original, original^2, rewritten^2, their product, difference^2."""
 
     def add(self, original: Any, rewritten: Any, apart: Array | None = None) -> None:
-        """Take one feed's results into account; sequences are compared item by item.
-
-        The rows `apart`, elements of the first axes, must only stay finite.
-        """
+        """Take one feed's results into account; the rows `apart` must only stay finite."""
         if original is None or rewritten is None:
             self.shape_differs |= original is not rewritten
             return
@@ -274,7 +202,8 @@ class Comparer:
             self.is_float = True
             a, b = a.astype(np.float64), b.astype(np.float64)  # in the output's shape, float64
             if apart is not None:
-                self._add_apart(a[apart], b[apart])
+                self._add_lost(a[apart], b[apart])
+                self.apart += int(a[apart].size)
                 a, b = a[~apart], b[~apart]  # (rows left, axes behind those of `apart`)
             self.elements += a.size
             self._add_floats(a, b, rank=np.ndim(original))
@@ -299,10 +228,8 @@ class Comparer:
     def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
-        Args:
-            yardsticks: How far the same output moves by itself on the same feeds. Without any,
-                slices are not judged, for nobody knows which of them are noise, and classes in
-                tables alone.
+        `yardsticks` are how far the same output moves by itself on the same feeds. Without them
+        slices are not judged, for nobody knows which of them are noise, and classes only in tables.
         """
         noises = None if yardsticks is None else [y.slices for y in yardsticks]
         worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
@@ -320,30 +247,24 @@ class Comparer:
             within=self._within,
             nan=self.nan,
             inf=self.inf,
-            top1=self.top1,
+            top1=self.same_rows / self.rows if self.rows else None,
             shape_differs=self.shape_differs,
             shares=dict(shares),
             fault=faults[0] if faults else "",
             constant=self._constant(),
             apart=self.apart,
-            apart_error=self._apart_error(),
             slice=worst,
             of="size" if self._is_by_size() else "spread",
         )
 
     @property
-    def top1(self) -> float | None:
-        """The share of rows with the same largest element, or None."""
-        return self.same_rows / self.rows if self.rows else None
-
-    @property
     def size(self) -> OutputSize:
-        """How large the original's output is."""
+        """The size of the original's output."""
         return OutputSize(self.spread, self.largest)
 
     @property
     def spread(self) -> float:
-        """What errors are relative to, over all feeds."""
+        """The yardstick of errors, over all feeds."""
         if not self.finite:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
@@ -399,7 +320,7 @@ class Comparer:
         return {"elements": differs} if differs <= 1 else shares
 
     def _constant(self) -> float | None:
-        """Return the number that all elements of the original are, if that proves nothing."""
+        """Return the one number that all elements of the original are, if that proves nothing."""
         if not self.finite or self.finite < self.elements or self.unequal:
             return None
         if self.least == self.most == 0 and not self.max_abs:
@@ -407,25 +328,12 @@ class Comparer:
         is_one = self.most - self.least <= CONSTANT * max(abs(self.most), abs(self.least))
         return self.least if is_one and self.finite > 1 else None
 
-    def _apart_error(self) -> float:
-        largest = max(self.largest, self.apart_largest)
-        return self.apart_worst / largest if largest else self.apart_worst
-
     def _add_lost(self, a: Array, b: Array) -> Array:
         """Count what became NaN or infinite; return where the original is finite."""
         finite = np.isfinite(a)  # as a: a mask
         self.nan += int(np.count_nonzero(np.isnan(b) & finite))
         self.inf += int(np.count_nonzero(np.isinf(b) & finite))
         return finite
-
-    def _add_apart(self, a: Array, b: Array) -> None:
-        """Take rows into account that count only if they lose finite numbers."""
-        both = self._add_lost(a, b) & np.isfinite(b)
-        self.apart += a.size
-        if both.any():
-            a, b = a[both], b[both]  # (finite elements,)
-            self.apart_worst = max(self.apart_worst, float(np.abs(b - a).max()))
-            self.apart_largest = max(self.apart_largest, float(np.abs(a).max()))
 
     def _add_floats(self, a: Array, b: Array, *, rank: int) -> None:
         finite = self._add_lost(a, b)
@@ -531,13 +439,18 @@ _SUMS = (
 )
 _MAXIMA = (
     *("max_abs", "largest", "scaled_error", "shape_differs", "is_float", "most"),
-    *("largest_error", "apart_worst", "apart_largest"),
+    "largest_error",
 )
 """The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
 
 
 def _are_whole(array: Array) -> bool:
     return bool((np.trunc(array) == array).all())
+
+
+def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
+    """Return the comparisons of several outputs."""
+    return tuple(comparer.result() for comparer in comparers.values())
 
 
 def is_float(array: Array) -> bool:

@@ -1,8 +1,8 @@
 """States that go in and come out at each call: a small error of each of many calls shows.
 
-An output is a state if an input of its shape and type is the same one call earlier: by its name
-(`past` and `present`, `state`, `cache`, `h` and `hn`), or because it is arithmetic of that input.
-Both models are called many times, each with the states that it made itself.
+An output is a state if an input of its name, words of time aside, is the same one call earlier, and
+either their names say so (`past` and `present`, `state`, `cache`, `h` and `hn`) or it is arithmetic
+of that input. Both models are called many times, each with the states that it made itself.
 
 Evidence: an exponential mean of a stream (tests/numerics/compare/test_fed_back.py): of one call it
 passes; after 1,000 calls it is a tenth off.
@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison
-from amp_rewrite.numerics.compare.finite_feeds import lost_in
+from amp_rewrite.numerics.compare.made_up_inputs import lost_in
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import FedBack
 from amp_rewrite.numerics.inputs.batches import Feeds
 from amp_rewrite.numerics.inputs.consumers import Consumers, moves
-from amp_rewrite.numerics.inputs.input_roles import Role, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 
 CALLS = (32, 1000)
@@ -69,33 +66,17 @@ def states_of(model: ir.Model, plausible: PlausibleInputs) -> dict[str, str]:
     There have to be an input and an output besides that are none.
     """
     inputs = {v.name or "": v for v in model.graph.inputs if v.name in plausible.specs}
-    outputs = {v.name or "": v for v in model.graph.outputs}
-    pairs = dict(_by_name(inputs, outputs))
-    roles = roles_of(model, plausible.specs, plausible.limits)
-    consumers = Consumers(model)
-    edges = [
-        (name, made)
-        for name, value in inputs.items()
-        if name not in pairs and roles[name].role in (Role.DATA, Role.OTHER, Role.STATE)
-        for made in dict.fromkeys(_made_of(consumers, value, outputs, pairs.values()))
-    ]
-    alike = {n: made for n, made in edges if _base(n, _BEFORE) == _base(made, _AFTER)}
-    left = [e for e in edges if e[0] not in alike and e[1] not in alike.values()]
-    firsts, seconds = Counter(n for n, _ in left), Counter(made for _, made in left)
-    pairs |= alike
-    if not pairs:
-        pairs = {n: made for n, made in left if firsts[n] == seconds[made] == 1}
-    has_others = len(pairs) < len(inputs) and len(set(pairs.values())) < len(outputs)
-    return pairs if has_others else {}
-
-
-def _by_name(inputs: Collection[str], outputs: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield inputs and outputs that are called the same, but for words of time."""
-    after = {_base(name, _AFTER): name for name in outputs}
-    for name in inputs:
+    after = {_base(v.name or "", _AFTER): v for v in model.graph.outputs}
+    consumers, pairs = Consumers(model), dict[str, str]()
+    for name, value in inputs.items():
         output = after.get(_base(name, _BEFORE))
-        if output is not None and _STATES & {*_words(name), *_words(output)}:
-            yield name, output
+        if output is None or output is value:
+            continue
+        made = output.name or ""
+        if _STATES & {*_words(name), *_words(made)} or _is_arithmetic(consumers, value, output):
+            pairs[name] = made
+    has_others = len(pairs) < len(inputs) and len(set(pairs.values())) < len(model.graph.outputs)
+    return pairs if has_others else {}
 
 
 def _base(name: str, time_words: frozenset[str]) -> tuple[str, ...]:
@@ -107,29 +88,18 @@ def _words(name: str) -> list[str]:
     return re.sub(r"[^a-z0-9]+", " ", split.lower()).split()
 
 
-def _made_of(
-    consumers: Consumers, value: ir.Value, outputs: Mapping[str, ir.Value], taken: Collection[str]
-) -> Iterator[str]:
-    """Yield the outputs that are arithmetic of an input."""
-    ends = {end: name for name, end in outputs.items() if name not in taken and end is not value}
+def _is_arithmetic(consumers: Consumers, value: ir.Value, output: ir.Value) -> bool:
+    """Tell whether an output is arithmetic of an input."""
 
     def passes(node: ir.Node, index: int) -> bool:
         return moves(node, index) or operator(node) in _ARITHMETIC
 
-    for node, index in consumers.uses(value, passes):
-        if passes(node, index):
-            yield from (ends[made] for made in node.outputs if made in ends)
+    uses = consumers.uses(value, passes)
+    return any(passes(node, index) and output in node.outputs for node, index in uses)
 
 
-@dataclass
-class StateCalls:
-    """The calls of one verification.
-
-    Attributes:
-        run: The models.
-        states: Input -> the output that it is one call later.
-        feeds: What is fed besides, one after the other and again.
-    """
+class StateCalls(NamedTuple):
+    """The calls of one verification; `states` are as of `states_of`, `feeds` come in turn."""
 
     run: Verification
     states: Mapping[str, str]
@@ -137,10 +107,18 @@ class StateCalls:
 
     def report(self) -> FedBack | None:
         """Call both models and compare; None where no state fits, or the original is not finite."""
-        states = self._fitting_states()
+        first = self.feeds[0]
+        made = self.run.run_original(first)
+        states = {
+            name: output
+            for name, output in self.states.items()
+            if isinstance(first.get(name), np.ndarray)
+            and first[name].shape == np.shape(made[output])
+            and first[name].dtype == np.asarray(made[output]).dtype
+        }
         if not states:
             return None
-        expected, found = self._compare(states, self.run.run_original, self.run.run_rewritten)
+        expected, found = self._compare(states)
         if not expected:
             return None
         outputs = tuple(c.result([]) for c in found.values())
@@ -148,25 +126,12 @@ class StateCalls:
             outputs = self._excused(states, expected, found)
         return FedBack(len(expected), tuple(sorted(states.values())), outputs)
 
-    def _fitting_states(self) -> dict[str, str]:
-        """Return the states whose shapes and types stay."""
-        first = self.feeds[0]
-        made = self.run.run_original(first)
-        return {
-            name: output
-            for name, output in self.states.items()
-            if isinstance(first.get(name), np.ndarray)
-            and first[name].shape == np.shape(made[output])
-            and first[name].dtype == np.asarray(made[output]).dtype
-        }
-
-    def _compare(
-        self, states: Mapping[str, str], original: Run, other: Run
-    ) -> tuple[list[Values], dict[str, Comparer]]:
+    def _compare(self, states: Mapping[str, str]) -> tuple[list[Values], dict[str, Comparer]]:
         """Return the original's outputs of each call, and the comparison of the last ones."""
         expected: list[Values] = []
         made: list[Values] = []
-        calls = (_calls(self.feeds, states, run) for run in (original, other))
+        runs = (self.run.run_original, self.run.run_rewritten)
+        calls = (_calls(self.feeds, states, run) for run in runs)
         start = time.perf_counter()
         for before, after in zip(*calls, strict=False):
             if lost_in(before, {}) is not None:
@@ -204,7 +169,7 @@ class StateCalls:
 def _calls(
     feeds: Sequence[Feeds], states: Mapping[str, str], run: Run, most: int = CALLS[1]
 ) -> Iterator[Values]:
-    """Yield the outputs of one call after the other; none behind one that does not run."""
+    """Yield the outputs of one call after the other, up to one that does not run."""
     held: Feeds = {}
     for number in range(most):
         outputs = run({**feeds[number % len(feeds)], **held})

@@ -1,7 +1,7 @@
 """Compare the values inside two models, a few at a time.
 
-Values correspond if they have one name; a Cast's output corresponds to what is cast, so that the
-casts that a rewrite adds are looked at as well. Bodies of Loop, Scan and If are not looked into.
+Values correspond if they have one name; the output of a Cast that a rewrite added corresponds to
+what is cast. Bodies of Loop, Scan and If are not looked into.
 
 Evidence: an infinity that a later node absorbs (tests/numerics/compare/test_verify.py): without,
 the model passes; with, it fails and the node is named.
@@ -102,12 +102,8 @@ def are_fills(a: Array, b: Array) -> Array:
     """Tell which elements are what a mask fills with, a number that float16 lacks.
 
     The lowest float32 number becomes -32752 or -65504, an error of 1 that means nothing: both are
-    zero behind Softmax. So does the largest one, before its sign is changed or among distances.
-    What overflows in a computation is infinite instead.
-
-    Args:
-        a: The original's numbers, finite.
-        b: Those of the rewritten model.
+    zero after Softmax. So does the largest one, before its sign is changed or among distances.
+    What overflows in a computation is infinite instead. `a`, the original's numbers, are finite.
     """
     return (np.abs(a) > FLOAT16.overflow) & (np.sign(a) * b > -MASKED)
 
@@ -117,11 +113,7 @@ def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.No
 
     A router that keeps the best groups fills the others with minus infinity. Where a rounding
     chooses another group, what was finite is filled now: by an operator that moves numbers and so
-    cannot overflow, and on from there.
-
-    Args:
-        deviations: Values by name, in topological order.
-        producers: The nodes that make them, whose inputs have the same names.
+    cannot overflow, and on from there. The values are in topological order.
     """
     filled: set[str] = set()
     overflowing: list[str] = []
@@ -142,8 +134,7 @@ def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.No
 class Chunks:
     """Names, as many at once as the budget allows: by known sizes, or by the previous chunk.
 
-    Attributes:
-        held: How many bytes the previous chunk took, which the caller sets.
+    The caller sets `held`: how many bytes the previous chunk took.
     """
 
     def __init__(self, names: Sequence[str], sizes: Mapping[str, int] | None = None) -> None:
@@ -175,9 +166,9 @@ class IntermediateComparer:
     """Compares all values inside two models feed by feed.
 
     Attributes:
-        names: The floats of the original's main graph: what takes memory, compared or not.
-        pairs: Name in the rewritten model -> name in the original of what is compared.
-        sizes: Name in the rewritten model -> bytes that it takes in the original, as of late.
+        names: The floats of the original's main graph.
+        pairs: Name in the rewritten model -> name in the original of the same value.
+        sizes: Name in the rewritten model -> bytes that it takes in the original.
         shapes: Name in the original -> the shape of the value for the first feed.
     """
 
@@ -199,10 +190,7 @@ class IntermediateComparer:
         return other
 
     def measure(self, feeds: Mapping[str, Any], run_original: Run) -> None:
-        """Note how large values are, unless a feed of the same shapes has told.
-
-        The original runs in little time; the emulated model is to run once.
-        """
+        """Note how large values are, so that the emulated model, which is slow, runs once."""
         arrays = ((name, value) for name, value in feeds.items() if isinstance(value, np.ndarray))
         shapes: dict[str, Shape] = {name: array.shape for name, array in arrays}
         if shapes == self._measured:
@@ -242,9 +230,7 @@ class IntermediateComparer:
     def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
         """Tell whether every value of the rewritten model is finite for one feed.
 
-        Args:
-            run_rewritten: Runs the rewritten model on it.
-            sizes: About how many bytes each value takes, if that is known.
+        `sizes` are about how many bytes each value takes.
         """
         chunks = Chunks(list(self.pairs), sizes)
         for chunk in chunks:
@@ -300,15 +286,15 @@ def floats_of(model: TypedModel) -> list[str]:
 def counterparts(original: TypedModel, rewritten: TypedModel) -> dict[str, str]:
     """Return value name in the rewritten main graph -> that of the same value in the original.
 
-    Only floating-point tensors that a node or an input makes are in it, in topological order.
+    They are floating-point tensors that a node or an input makes, in topological order.
     """
     names = set(floats_of(original))
     pairs: dict[str, str] = {}
     for value in _values(rewritten.model.graph):
         if value.name and rewritten.types.get(value) in _FLOATS:
-            match = _counterpart(value, names)
-            if match is not None:
-                pairs[value.name] = match
+            name = value.name if value.name in names else origin(value.name)
+            if name in names:
+                pairs[value.name] = name
     return pairs
 
 
@@ -317,17 +303,3 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
     for node in graph:
         if node.op_type != "Constant":
             yield from node.outputs
-
-
-def _counterpart(value: ir.Value, names: Collection[str | None]) -> str | None:
-    """Return the name under which the original has a value, looking through casts."""
-    current: ir.Value | None = value
-    while current is not None:
-        for name in (current.name, origin(current.name or "")):
-            if name in names:
-                return name
-        node = current.producer()
-        if node is None or node.op_type != "Cast" or node.domain != "":
-            return None
-        current = node.inputs[0]
-    return None

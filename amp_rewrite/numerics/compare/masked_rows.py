@@ -38,27 +38,21 @@ Fetch = Callable[[Collection[str]], Mapping[str, Any]]
 
 
 class MaskedRows:
-    """Finds the rows of a model's outputs that belong to rows of attention without any score."""
+    """Finds the rows of attention without any score; `axes` has the scores, and where they lie."""
 
     def __init__(self, model: ir.Model, floats: Collection[str]) -> None:
         """Find the first layers of attention; `floats` are values inside that can be fetched."""
-        self._axes: dict[str, int] = {}
+        self.axes: dict[str, int] = {}
         for node in model.graph:
             if operator(node) == "Softmax" and node.inputs[0] is not None:
                 name = node.inputs[0].name or ""
-                if name in floats and len(self._axes) < _MOST:
-                    self._axes.setdefault(name, node.attributes.get_int("axis", _LAST))
-
-    @property
-    def reads(self) -> list[str]:
-        """The values that say which rows are masked."""
-        return [*self._axes]
+                if name in floats and len(self.axes) < _MOST:
+                    self.axes.setdefault(name, node.attributes.get_int("axis", _LAST))
 
     def find(self, fetch: Fetch) -> tuple[Array, ...]:
         """Return, for each layer, which of its rows (N, L), or (L), have no score in any head."""
-        wanted = self.reads
-        values = fetch(wanted) if wanted else {}
-        rows = [_without_scores(values[name], axis) for name, axis in self._axes.items()]
+        values = fetch([*self.axes]) if self.axes else {}
+        rows = [_without_scores(values[name], axis) for name, axis in self.axes.items()]
         return tuple(mask for mask in rows if mask is not None and mask.any())
 
 
@@ -67,20 +61,15 @@ def masked_outputs(
 ) -> list[dict[str, Array]]:
     """Return which rows of a float32 model's outputs are masked whole, for each batch.
 
-    Args:
-        model: The model, which is loaded and run if it has attention.
-        data: The batches.
-        outputs: Its outputs for each.
-
     Raises:
-        AmpError: It does not load or run.
+        AmpError: The model has attention, and does not load or run.
     """
     results = (value for node in model.model.graph for value in node.outputs)
     names = {v.name or "" for v in (*model.model.graph.inputs, *results)}
     rows = MaskedRows(model.model, names)
-    if not rows.reads:
+    if not rows.axes:
         return [{} for _ in data]
-    session = Evaluator(model, outputs=rows.reads)
+    session = Evaluator(model, outputs=[*rows.axes])
     masks: list[dict[str, Array]] = []
     for feeds, values in zip(data, outputs, strict=True):
         masked = rows.find(partial(session.run, feeds))
@@ -92,25 +81,18 @@ def masked_outputs(
 def rows_of(output: Any, masked: tuple[Array, ...]) -> Array | None:
     """Return which rows of an output are masked whole, by its first axes; None if none is.
 
-    Args:
-        output: The output, of shape (N, L, ...), (N * L, ...), (L, ...) with N of 1, (N, H, L, D),
-            as caches are, or (N, ...), of which a row is masked if all its L are.
-        masked: What `MaskedRows.find` returns.
+    It has the shape (N, L, ...), (N * L, ...), (L, ...) with N of 1, (N, H, L, D), as caches are,
+    or (N, ...), of which a row is masked if all its L are.
     """
     shape = np.shape(output)
     for rows in masked:
-        whole: Array = np.asarray(rows.all(_LAST))
-        for candidate in (rows, rows.reshape(-1), *_in_heads(rows, shape), whole):
-            leading = candidate.ndim
-            if leading and shape[:leading] == candidate.shape and candidate.any():
-                return candidate
+        forms = [rows, rows.reshape(-1), np.asarray(rows.all(_LAST))]
+        if len(shape) == _CACHE and rows.ndim == 2 and rows.shape == (shape[0], shape[2]):
+            forms.append(np.broadcast_to(rows[:, None, :], shape[:3]))
+        for form in forms:
+            if form.ndim and shape[: form.ndim] == form.shape and form.any():
+                return form
     return None
-
-
-def _in_heads(rows: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """Return rows (N, L) as those of every head, if an output is a cache (N, H, L, D)."""
-    is_cache = len(shape) == _CACHE and rows.ndim == 2 and rows.shape == (shape[0], shape[2])
-    return (np.broadcast_to(rows[:, None, :], shape[:3]),) if is_cache else ()
 
 
 def _without_scores(scores: Any, axis: int) -> Array | None:

@@ -6,15 +6,14 @@ of these; another weight, a lost fraction or a state that was reset do not. How 
 is rounding is measured: the node is run once more on inputs and weights moved by a rounding each.
 
 Evidence: tests/corpus/test_broken_on_purpose.py: 15 of 197 breakages are found by this alone (7 in
-magika alone), since the outputs hold.
+magika alone), since the outputs pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -26,13 +25,7 @@ from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
-from amp_rewrite.numerics.compare.intermediates import (
-    BUDGET_BYTES,
-    IntermediateComparer,
-    Run,
-    are_fills,
-)
-from amp_rewrite.numerics.compare.masked_rows import rows_of
+from amp_rewrite.numerics.compare.intermediates import Chunks, IntermediateComparer, Run
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -62,33 +55,28 @@ _TRIES = 12
 _FEW = 8
 """A constant of at most 8 elements may be a size or a factor of sizes, which is not moved."""
 
+_OTHERS = frozenset(f"tensor({name})" for name in ("bool", "int32", "int64", "uint8", "int8"))
+
 Values = Mapping[str, Any]
 Known = Mapping[str, list[str]]
 """Name in the original -> the names of the same value in the rewritten model, casts last."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """The rewritten model on one feed.
 
-    Attributes:
-        run: Returns values inside by name.
-        masked: The rows of attention without any score, which are left out.
-        others: The names of values that are not floats, which can be fetched.
-        low: The lowest precision of the rewritten model.
-        adds_low: Operators that add up in it.
+    `others` are values that are not floats and can be fetched, `adds_low` the operators that add up
+    in the lowest precision, `low`.
     """
 
     run: Run
-    masked: tuple[Array, ...]
     others: Collection[str]
     low: DType
     adds_low: Collection[str]
 
 
-@dataclass(frozen=True)
-class _Suspect:
-    """A node whose output is further off than what it reads."""
+class _Suspect(NamedTuple):
+    """A node whose output is `growth` times as far off as what it reads."""
 
     node: ir.Node
     output: str
@@ -97,41 +85,34 @@ class _Suspect:
 
 def other_inputs(before: TypedModel, after: TypedModel) -> list[str]:
     """Return the names of what nodes read in both models that is neither float nor constant."""
-    types_after = {v.name: after.types.get(v) for node in after.model.graph for v in node.outputs}
-    types_after |= {v.name: after.types.get(v) for v in after.model.graph.inputs}
-    types = before.types
-    read = (v for node in before.model.graph for v in node.inputs if v is not None)
-    return list(
-        dict.fromkeys(
-            v.name
-            for v in read
-            if v.name and types.get(v) in _OTHERS and types_after.get(v.name) == types.get(v)
-        )
-    )
-
-
-_OTHERS = frozenset(f"tensor({name})" for name in ("bool", "int32", "int64", "uint8", "int8"))
+    made = (v for node in after.model.graph for v in node.outputs)
+    types_after = {v.name: after.types.get(v) for v in (*made, *after.model.graph.inputs)}
+    read = (v for node in before.model.graph for v in node.inputs if v is not None and v.name)
+    typed = ((v.name or "", before.types.get(v)) for v in read)
+    names = (name for name, t in typed if t in _OTHERS and types_after.get(name) == t)
+    return list(dict.fromkeys(names))
 
 
 def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> tuple[Inside, ...]:
     """Return the first node that computes something else, if there is one.
 
-    Args:
-        original: The model before.
-        inside: What is known of the values inside, over all feeds.
-        seen: The rewritten model on a feed.
+    `inside` is what is known of the values inside, over all feeds.
     """
     names_of: dict[str, list[str]] = {}
     for name, before in inside.pairs.items():
         names_of.setdefault(before, []).append(name)
     suspects = list(_find_suspects(original, names_of, inside.errors(), seen))
     worst = sorted(suspects, key=lambda each: -each.growth)[:_TRIES]
-    chosen = [each for each in suspects if each in worst]
-    for suspect, values in _with_values(chosen, names_of, seen, inside.sizes):
-        error = _error(suspect, names_of, seen, original, values)
-        if error is not None:
-            node = suspect.node
-            return (Inside(suspect.output, node.name or "", node.op_type, error),)
+    chosen = {each.output: each for each in suspects if each in worst}
+    needed = {output: _needed_values(each, names_of, seen) for output, each in chosen.items()}
+    sizes = {o: sum(inside.sizes.get(name, 0) for name in names) for o, names in needed.items()}
+    for chunk in Chunks(list(chosen), sizes):
+        values = seen.run({name for output in chunk for name in needed[output]})
+        for output in chunk:
+            error = _error(chosen[output], names_of, seen, original.model, values)
+            if error is not None:
+                node = chosen[output].node
+                return (Inside(output, node.name or "", node.op_type, error),)
     return ()
 
 
@@ -149,29 +130,14 @@ def _find_suspects(
                 break
 
 
-def _with_values(
-    suspects: Sequence[_Suspect], names_of: Known, seen: Seen, sizes: Mapping[str, int]
-) -> Iterator[tuple[_Suspect, Values]]:
-    """Yield suspects with the values that they need: one run is for as many as memory holds."""
-    left = list(suspects)
-    while left:
-        names: set[str] = set()
-        count = 0
-        for suspect in left:
-            more = names | _needed_values(suspect, names_of, seen)
-            if count and sum(sizes.get(name, 0) for name in more) > BUDGET_BYTES:
-                break
-            names, count = more, count + 1
-        values = seen.run(names)
-        yield from ((suspect, values) for suspect in left[:count])
-        left = left[count:]
-
-
 def _needed_values(suspect: _Suspect, names_of: Known, seen: Seen) -> set[str]:
     """Return the values of the rewritten model that say whether a node is a misfit."""
     read = _read(suspect.node, names_of).values()
-    others = (v.name for v in suspect.node.inputs if v is not None and v.name in seen.others)
-    return {suspect.output, *(name for names in read for name in names), *filter(None, others)}
+    return {suspect.output, *(n for names in read for n in names), *_others(suspect.node, seen)}
+
+
+def _others(node: ir.Node, seen: Seen) -> list[str]:
+    return [v.name for v in node.inputs if v is not None and v.name and v.name in seen.others]
 
 
 def _read(node: ir.Node, names_of: Known) -> dict[str, list[str]]:
@@ -193,141 +159,94 @@ def _can_run(node: ir.Node, original: TypedModel, names_of: Known, seen: Seen) -
 
 
 def _error(
-    suspect: _Suspect, names_of: Known, seen: Seen, original: TypedModel, values: Values
+    suspect: _Suspect, names_of: Known, seen: Seen, model: ir.Model, values: Values
 ) -> float | None:
     """Return how far an output is from what the original's node makes of the same inputs.
 
-    None where that is a rounding, or not known.
+    None where that is a rounding, or not known. The inputs are those after casts.
     """
     node = suspect.node
-    read = _read(node, names_of)
-    others = [v.name for v in node.inputs if v is not None and v.name in seen.others]
-    if not _needed_values(suspect, names_of, seen) <= values.keys():
+    feeds = {n: np.asarray(values[names[-1]]) for n, names in _read(node, names_of).items()}
+    if not all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
         return None
-    alone = SingleNode(node, original.model)
-    output = np.asarray(values[suspect.output])
-    errors: list[float] = []
-    for feeds in _choices(read, values):
-        results = alone.results({**feeds, **{n: values[n] for n in others if n}}, seen.low)
-        beyond = None if results is None else _error_beyond_rounding(suspect, output, results, seen)
-        if not beyond:  # not known, or a rounding of these inputs
-            return None
-        errors.append(beyond)
-    return min(errors, default=None)
-
-
-def _choices(read: Known, values: Values) -> Iterator[Values]:
-    """Yield the inputs of a node as they are before casts, and behind them."""
-    has_casts = any(len(names) > 1 for names in read.values())
-    for place in (0, -1) if has_casts else (0,):
-        feeds = {name: np.asarray(values[names[place]]) for name, names in read.items()}
-        if all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
-            yield {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
+    wide = {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
+    results = _run_node(node, model, wide | {n: values[n] for n in _others(node, seen)}, seen.low)
+    if results is None:
+        return None
+    return _error_beyond_rounding(suspect, np.asarray(values[suspect.output]), results, seen)
 
 
 def _error_beyond_rounding(
     suspect: _Suspect, output: Array, results: tuple[Array, Array], seen: Seen
 ) -> float | None:
-    """Return |output - expected| / |expected|, 0 if it may be rounding, None if nobody knows."""
+    """Return |output - expected| / |expected|; None if it may be rounding, or nobody knows."""
     exact, moved = (np.asarray(array, np.float64) for array in results)
-    if exact.shape != output.shape:
+    if not exact.shape == moved.shape == output.shape:
         return None
-    type_ = _type(output)
+    type_ = next((low for low in LOW.values() if low.numpy == output.dtype), FLOAT32)
     result = output.astype(np.float64)
-    counts = np.asarray(
-        np.isfinite(exact) & np.isfinite(result) & (np.abs(exact) <= seen.low.overflow)
-    )
-    counts[counts] = ~are_fills(exact[counts], result[counts])
-    rows = rows_of(exact, seen.masked)
-    if rows is not None:
-        counts[rows] = False
-    if moved.shape == exact.shape:
-        counts &= np.isfinite(moved)
+    finite = np.isfinite(exact) & np.isfinite(moved) & np.isfinite(result)
+    counts = np.asarray(finite & (np.abs(exact) <= seen.low.overflow))
     size = float(np.linalg.norm(exact[counts]))
     if not size:
         return None
-    noise = math.inf
-    if moved.shape == exact.shape:
-        noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size
+    noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size
     units = UNITS * (type_.epsilon + type_.smallest_subnormal * math.sqrt(counts.sum()) / size)
-    limit = max(LEAST, units + ROUNDINGS * noise)
-    if noise == math.inf or (type_ is seen.low and suspect.node.op_type in seen.adds_low):
-        limit = max(FAR, units + (0.0 if noise == math.inf else ROUNDINGS * noise))
+    adds_low = type_ is seen.low and suspect.node.op_type in seen.adds_low
+    limit = max(FAR if adds_low else LEAST, units + ROUNDINGS * noise)
     error = float(np.linalg.norm(result[counts] - exact[counts])) / size
-    return error if error > limit else 0.0
+    return error if error > limit else None
 
 
-def _type(array: Array) -> DType:
-    return next((low for low in LOW.values() if low.numpy == array.dtype), FLOAT32)
+def _run_node(
+    node: ir.Node, model: ir.Model, feeds: Values, low: DType
+) -> tuple[Array, Array] | None:
+    """Return a node's first output, and what it is where all floats move by a rounding to `low`.
 
-
-class SingleNode:
-    """A node of a model. Constants of floats are inputs, beside those that the node reads.
-
-    Attributes:
-        output: The name of its first output.
+    Every number moves by half a unit in its last place, up or down. None where the runtime does
+    not run the node by itself.
     """
+    known = ((v, known_tensor(v)) for v in node.inputs if v is not None)
+    constants = {v.name or "": tensor.numpy() for v, tensor in known if tensor is not None}
+    others = {n: array for n, array in constants.items() if array.dtype != FLOAT32.numpy}
+    held = {n: array for n, array in constants.items() if n not in others} | dict(feeds)
+    rng = np.random.default_rng(0)
+    moved = {
+        name: value
+        if not is_float(value) or (name in constants and value.size <= _FEW)
+        else _move(value, low, rng)
+        for name, value in held.items()
+    }
+    output = node.outputs[0].name or ""
+    try:
+        evaluator = Evaluator(_model_of_node(node, model, held, others))
+        return evaluator.run(held)[output], evaluator.run(moved)[output]
+    except AmpError:
+        return None
 
-    def __init__(self, node: ir.Node, model: ir.Model) -> None:
-        """Take a node that has no bodies and is no call of a function."""
-        self.output = node.outputs[0].name or ""
-        self._node, self._model = node, model
-        self._floats: dict[str, Array] = {}
-        self._others: dict[str, Array] = {}
-        for value in node.inputs:
-            tensor = known_tensor(value)
-            if value is not None and tensor is not None:
-                numbers = tensor.numpy()
-                held = self._floats if numbers.dtype == FLOAT32.numpy else self._others
-                held[value.name or ""] = numbers
-        self._evaluator: Evaluator | None = None
 
-    def results(self, feeds: Values, low: DType) -> tuple[Array, Array] | None:
-        """Return the first output, and what it is where all floats move by a rounding to `low`.
+def _move(value: Array, low: DType, rng: np.random.Generator) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
+        moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
+    return np.where(np.isfinite(moved) & (value != 0), moved, value)
 
-        Args:
-            feeds: What the node reads besides constants: float32, or what the model has there.
-            low: The type. Every number moves by half a unit in its last place, up or down.
 
-        Returns:
-            None where the runtime does not run the node by itself.
-        """
-        held = {**self._floats, **feeds}
-        rng = np.random.default_rng(0)
-        try:
-            if self._evaluator is None:
-                self._evaluator = Evaluator(self._model_of_node(held))
-            exact = self._evaluator.run(held)[self.output]
-            moved = {n: self._move_input(n, value, low, rng) for n, value in held.items()}
-            return exact, self._evaluator.run(moved)[self.output]
-        except AmpError:
-            return None
-
-    def _move_input(self, name: str, value: Array, low: DType, rng: np.random.Generator) -> Array:
-        if not is_float(value) or (name in self._floats and value.size <= _FEW):
-            return value
-        with np.errstate(over="ignore", invalid="ignore"):
-            step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
-            moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
-        return np.where(np.isfinite(moved) & (value != 0), moved, value)
-
-    def _model_of_node(self, feeds: Values) -> onnx.ModelProto:
-        graph = onnx.helper.make_graph(
-            [ir.serde.serialize_node(self._node)],
+def _model_of_node(node: ir.Node, model: ir.Model, feeds: Values, others: Values) -> Any:
+    """Return a node as a model, in which constants of floats are inputs."""
+    helper = onnx.helper
+    types = {n: helper.np_dtype_to_tensor_dtype(value.dtype) for n, value in feeds.items()}
+    return helper.make_model(
+        helper.make_graph(
+            [ir.serde.serialize_node(node)],
             "node",
             [
-                onnx.helper.make_tensor_value_info(
-                    name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim
-                )
+                helper.make_tensor_value_info(name, types[name], [None] * value.ndim)
                 for name, value in feeds.items()
             ],
-            [onnx.helper.make_tensor_value_info(self.output, FLOAT32.number, None)],
-            [onnx.numpy_helper.from_array(value, n) for n, value in self._others.items()],
-        )
-        opsets = [
-            onnx.helper.make_opsetid(domain, version)
-            for domain, version in self._model.graph.opset_imports.items()
-        ]
-        return onnx.helper.make_model(
-            graph, opset_imports=opsets, ir_version=self._model.ir_version
-        )
+            [helper.make_tensor_value_info(node.outputs[0].name or "", FLOAT32.number, None)],
+            [onnx.numpy_helper.from_array(value, n) for n, value in others.items()],
+        ),
+        opset_imports=[helper.make_opsetid(*each) for each in model.graph.opset_imports.items()],
+        ir_version=model.ir_version,
+    )

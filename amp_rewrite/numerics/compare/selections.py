@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -53,15 +53,7 @@ Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One node that selects.
-
-    Attributes:
-        op: Its operator.
-        node: Its name.
-        index: The value that says what is selected.
-        axis: Along which.
-        reads: The floats of the original that it compares, constants aside.
-    """
+    """A node that selects: `index` is the value that says what, `reads` the floats it compares."""
 
     op: str
     node: str
@@ -74,9 +66,9 @@ class Selection:
         """The input by which a model is told a selection."""
         return f"{self.index}/told"
 
-    def compared(self, original: Any, rewritten: Any) -> SelectionComparison:
+    def compared(self, original: Values, rewritten: Values) -> SelectionComparison:
         """Return how far two selections agree: places that hold the same, or the same rows."""
-        a, b = np.asarray(original), np.asarray(rewritten)
+        a, b = np.asarray(original[self.index]), np.asarray(rewritten[self.index])
         # operators: the two whose selections are sets of places
         if self.op in ("NonZero", "NonMaxSuppression"):
             rows = (each.T if self.op == "NonZero" else each for each in (a, b))
@@ -90,14 +82,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SelectionComparison:
-    """What a node selects in both models, over all feeds.
+    """The choices of a node in both models, over all feeds.
 
     Attributes:
-        node: Its name.
-        op: Its operator.
         value: The value that says what it selects.
-        chosen: How many elements were chosen.
-        same: How many of them in both models; place by place where they have an order.
+        same: How many choices are those of both models, place by place where they have an order.
         told: Whether outputs were compared with the original's selection in a feed.
     """
 
@@ -125,14 +114,8 @@ class SelectionComparison:
         return f"{name}: {share(self.agreement, 1)} of {self.chosen:,} choices agree{told}"
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the rewritten model makes of a feed with the original's selections.
-
-    Attributes:
-        feeds: The feed, and the original's selections by the names of the inputs that take them.
-        outputs: The rewritten model's outputs.
-    """
+class Told(NamedTuple):
+    """The outputs of the rewritten model with the original's selections, which `feeds` hold."""
 
     feeds: Feeds
     outputs: Values
@@ -142,13 +125,9 @@ class ToldModel:
     """The rewritten model, told what to select; loaded when it is first asked for."""
 
     def __init__(self, before: TypedModel, after: ir.Model, limits: Tolerances, load: Load) -> None:
-        """Find what both models select; nothing is loaded yet.
+        """Find what both models select.
 
-        Args:
-            before: The original.
-            after: The rewritten model.
-            limits: What the numbers that a selection compares may differ by.
-            load: Loads the rewritten model.
+        `limits` are what the numbers that a selection compares may differ by.
         """
         self.selections = tuple(_selections_of(before, after))
         self.names = [selection.index for selection in self.selections]
@@ -159,66 +138,57 @@ class ToldModel:
 
     def agreement(self, original: Values, rewritten: Values) -> list[SelectionComparison]:
         """Compare the selections of one feed."""
-        return [s.compared(original[s.index], rewritten[s.index]) for s in self.selections]
+        return [selection.compared(original, rewritten) for selection in self.selections]
 
-    def told(self, fitted: Feeds, original: Values, outputs: Collection[str]) -> Told | None:
-        """Run the rewritten model with the original's selections.
+    def told(
+        self,
+        fitted: Feeds,
+        original: Values,
+        outputs: Collection[str],
+        agreed: Collection[SelectionComparison],
+    ) -> Told | None:
+        """Run the rewritten model with the original's selections, if both select by the same.
 
-        Args:
-            fitted: The feed, in the types of the rewritten model.
-            original: What the original selects, and what its selections compare.
-            outputs: The names of the outputs.
-
-        Returns:
-            What it gives; None if it does not run so, or selects by other numbers.
+        `original` has what the original selects, and what its selections compare. `agreed` counts
+        where no numbers that they compare are known.
         """
         session = self.session
         if session is None:
             return None
-        given = {s.told: original[s.index] for s in self.selections}
-        feeds = {**fitted, **{n: value for n, value in given.items() if n in session.inputs}}
+        given = {s.told: original[s.index] for s in self.selections if s.told in session.inputs}
+        feeds = {**fitted, **given}
         try:
-            results = session.run(feeds, [*outputs, *self.reads, *_own(self.selections, session)])
+            results = session.run(feeds, [*outputs, *self.reads])
         except AmpError:
             return None
-        same = all(self._is_alike(s, original, results) for s in self.selections)
-        return Told(feeds, {name: results[name] for name in outputs}) if same else None
-
-    def _is_alike(self, selection: Selection, original: Values, results: Values) -> bool:
-        """Tell whether both models select by the same numbers, or, where none are, the same."""
-        comparers = [Comparer(name, self._limits) for name in selection.reads if name in results]
-        for comparer in comparers:
-            comparer.add(original[comparer.name], results[comparer.name])
-        if not comparers:
-            own = results.get(f"{selection.index}/own")
-            return selection.compared(original[selection.index], own).agreement >= AGREEMENT
-        return all(comparer.result([]).ok for comparer in comparers)
+        for selection, found in zip(self.selections, agreed, strict=True):
+            comparers = [Comparer(n, self._limits) for n in selection.reads if n in results]
+            for comparer in comparers:
+                comparer.add(original[comparer.name], results[comparer.name])
+            if not all(comparer.result([]).ok for comparer in comparers):
+                return None
+            if not comparers and found.agreement < AGREEMENT:
+                return None
+        return Told(feeds, {name: results[name] for name in outputs})
 
     @cached_property
     def session(self) -> Evaluator | None:
         """The rewritten model, told what to select; None if it cannot be loaded."""
-        own = [f"{s.index}/own" for s in self.selections]
         try:
-            return self._load(self._changed, [*self.reads, *own])
+            return self._load(self._changed, self.reads)
         except AmpError:
             return None
 
     def _changed(self, model: TypedModel) -> TypedModel:
         """Return a model with an input for each selection, in place of what it selects itself.
 
-        That is called "VALUE/own". The values of TopK are those of the scores at the places that
-        it is told.
+        The values of TopK are those of the scores at the places that it is told.
         """
         told = model.copy().model
         named = {name: node for node in told.graph if (name := _index_of(node))}
         for selection in self.selections:
             _tell_selection(told, named[selection.index], selection)
         return TypedModel(told, spare=True)
-
-
-def _own(selections: Collection[Selection], session: Evaluator) -> list[str]:
-    """Return what a told model selects itself, where nothing else says by which numbers."""
-    return [f"{s.index}/own" for s in selections if not s.reads and s.told in session.inputs]
 
 
 def _selections_of(before: TypedModel, after: ir.Model) -> Iterator[Selection]:
@@ -261,23 +231,21 @@ def _reads(node: ir.Node, model: TypedModel) -> tuple[str, ...] | None:
 
 
 def _tell_selection(model: ir.Model, node: ir.Node, selection: Selection) -> None:
-    index = node.outputs[_INDEX[node.op_type]]
     told = ir.Value(name=selection.told, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(told)
-    passed = ir.Node("", "Identity", [told], name=f"{selection.told}/Identity")
-    take_over(index, passed.outputs[0], f"{selection.index}/own")
-    added = [passed]
-    if _INDEX[node.op_type]:
-        values, axis = node.outputs[0], ir.AttrInt64("axis", selection.axis)
-        taken = ir.Node("", "GatherElements", [node.inputs[0], told], [axis])
-        taken.name = f"{selection.told}/GatherElements"
-        take_over(values, taken.outputs[0], f"{values.name}/own")
-        added.append(taken)
+    place = _INDEX[node.op_type]
+    added = [ir.Node("", "Identity", [told], name=f"{selection.told}/Identity")]
+    _take_over(node.outputs[place], added[0].outputs[0])
+    if place:
+        axis = ir.AttrInt64("axis", selection.axis)
+        added.append(ir.Node("", "GatherElements", [node.inputs[0], told], [axis]))
+        added[1].name = f"{selection.told}/GatherElements"
+        _take_over(node.outputs[0], added[1].outputs[0])
     node.append(added)
 
 
-def take_over(old: ir.Value, new: ir.Value, renamed: str) -> None:
+def _take_over(old: ir.Value, new: ir.Value) -> None:
     """Let a value take the name, the readers and the places among outputs of another one."""
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     new.type, new.shape, new.name = old.type, old.shape, old.name
-    old.name = renamed
+    old.name = f"{old.name}/own"

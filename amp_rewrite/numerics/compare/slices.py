@@ -2,10 +2,9 @@
 
 An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed, a
 latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
-along every axis with a slice whose spread is far below the size of the largest one each slice is
-compared by itself. Few numbers that are small by chance are the rounding of larger ones, in float32
-as well: what a yardstick moves as far is not at fault. A slice of many numbers that fails so is
-excused: nobody can judge it.
+along every axis with a slice whose spread is far below the size of the largest one, each slice is
+compared by itself. A few numbers that are small by chance carry the rounding of larger ones, in
+float32 as well: they may be off as far as a yardstick moves them.
 
 Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
 halved, they pass without; with, their error is 50 % of their own size.
@@ -16,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import percent
-from amp_rewrite.numerics.compare.chances import slack_of
+from amp_rewrite.dtypes import DType
 from amp_rewrite.numerics.inputs.batches import Array
 
 WIDE = 8.0
@@ -32,17 +32,14 @@ Of a slice whose share of the norm is less, 4.5 % of the whole does not notice t
 ALLOWED = 4.0
 """How many times as far as a yardstick moves a slice of 32 numbers or more it may be off.
 
-The norms of two noises of 32 numbers each differ by more once in 10,000 (F distribution), if one
-is twice the other: rounded weights bring about half of what rounded arithmetic does."""
+The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
+rounded weights bring about half of what rounded arithmetic does."""
+
+SLICE_ERROR = 0.1
+"""The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
 """Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
-
-ENOUGH_TOGETHER = 16
-"""The same for all small slices of an axis, taken together: there is one such sum an axis.
-
-Evidence: 80 classes of which 3 of 200 places have a score, halved: found so in 6 of 6 tries, with
-single slices alone in 2."""
 
 TINY = 64
 """An output of at most that many elements is a state: each number counts by itself."""
@@ -54,7 +51,7 @@ Where no rounding was measured nobody knows what it brings to such a slice, as t
 of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
-"""What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
+"""Relative to the largest magnitude of the output: float32's own rounding."""
 
 OFFSET = 64.0
 """How many times as large as its spread a slice is that is measured by it.
@@ -69,27 +66,59 @@ A decoder's logits may hardly differ from token to token, and only their order c
 CONSTANT = 1e-5
 """A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
 
+_DENSITY = math.sqrt(2 / math.pi)
+"""The share of normal numbers that are smaller than x deviations, as a multiple of x, near 0."""
+
+_SHARE = 1e-3
+"""By how much a sum of shares may differ from 1."""
+
 _COUNT, _ALL, _TOTALS, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(8)
 """The rows of an axis' sums: elements other than zero, all elements, original, original^2,
 original^4, difference^2, and the largest magnitudes of the original and of the difference."""
 
+_LOGS = np.log([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
+_RATIOS = np.log([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
+"""By how much the norms of two noises of N numbers each differ once in 10,000: the root of
+what F(n, n) exceeds with a probability of 1e-4."""
+
+
+def slack_of(numbers: Any) -> Array:
+    """Return how many times as much norms of so few numbers differ as those of 32 or more."""
+    return np.exp(np.interp(np.log(np.maximum(numbers, 1.0)), _LOGS, _RATIOS) - _RATIOS[-1])
+
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a slice may differ by.
+class Tolerances:
+    """Limits of the error of an element: `rtol * largest + atol`.
 
-    Attributes:
-        relative: Relative to its size.
-        absolute: Beside that.
-        least: Slices smaller than that are held to it.
-        strict: Whether every element must be within, relative to the slice's largest magnitude;
-            otherwise the root mean square error counts, relative to its spread.
+    `largest` is the largest magnitude of the output, or of a slice of another scale: an output
+    whose largest number is 1000 cannot be right to 0.004. Every element must be within only if
+    `strict`, which a given tolerance is. Slices smaller than `least` are held to it.
     """
 
-    relative: float
-    absolute: float
-    least: float
+    rtol: float
+    atol: float
     strict: bool
+    least: float = 0.0
+
+    @staticmethod
+    def of(low: DType, rtol: float | None = None, atol: float | None = None) -> Tolerances:
+        """Return the given tolerances, of which a missing one is 0, or those of a type.
+
+        Raises:
+            OptionError: One is not a number of at least 0.
+        """
+        least, expected = low.smallest_normal, "a number of at least 0"
+        if rtol is None and atol is None:
+            return Tolerances(low.rtol, 0.0, strict=False, least=least)
+        relative = arguments.number("rtol", rtol or 0.0, low=0, expected=expected)
+        absolute = arguments.number("atol", atol or 0.0, low=0, expected=expected)
+        return Tolerances(relative, absolute, strict=True, least=least)
+
+    @property
+    def of_slices(self) -> Tolerances:
+        """The tolerances of a slice, relative to its own scale."""
+        return self if self.strict else replace(self, rtol=SLICE_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +127,16 @@ class SliceComparison:
 
     Attributes:
         axis: The axis that it is a slice along.
-        index: Its place there; None for all small slices of that axis together.
+        index: Its place there.
         size: The root of the mean square of its elements, relative to that of the largest slice.
-        distance: How far it is off: the root mean square error over its spread, or, with a
-            tolerance, the largest difference relative to its largest magnitude.
-        limit: How far it may be off.
-        moves: How far the yardsticks excuse it to be off.
+        distance: The root mean square error over its spread, or, with a tolerance, the largest
+            difference relative to its largest magnitude.
+        limit: The largest distance that passes.
+        moves: The largest distance that the yardsticks excuse.
     """
 
     axis: int
-    index: int | None
+    index: int
     size: float
     distance: float
     limit: float
@@ -127,12 +156,11 @@ class SliceComparison:
 
     def __str__(self) -> str:
         """Return which slice is off, and how far."""
-        name = f"the small slices of axis {self.axis} together: error"
-        if self.index is not None:
-            size = f"{percent(self.size)} of the largest slice's size"
-            name = f"slice {self.index} of axis {self.axis} ({size}): error"
-        off, limit = percent(self.distance), percent(self.limit)
-        return f"{name} {off} of its own scale, at most {limit} passes"
+        size, off, limit = map(percent, (self.size, self.distance, self.limit))
+        return (
+            f"slice {self.index} of axis {self.axis} ({size} of the largest slice's size): error "
+            f"{off} of its own scale, at most {limit} passes"
+        )
 
 
 @dataclass
@@ -141,18 +169,15 @@ class Slices:
 
     Attributes:
         axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
-            shape (6, slices).
-        dropped: Axes of tiny outputs whose slices were of like size in a feed: a single number that
-            is small in another feed is so by chance.
+            shape (8, slices).
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
-        times: As a yardstick, how many times what a slice moves counts.
-        stands_in: As a yardstick, whether it stands in for a rounding, of which none was measured.
+        times: The factor of a yardstick.
+        stands_in: Whether a yardstick stands in for a rounding, of which none was measured.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
-    dropped: set[int] = field(default_factory=set[int])
     rank: int = 0
     tiny: bool = True
     largest: float = 0.0
@@ -160,26 +185,15 @@ class Slices:
     stands_in: bool = False
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
-        """Take one feed into account.
+        """Take one feed into account: both float64, 0 where an element does not count.
 
-        Args:
-            original: Float64; 0 where an element does not count.
-            difference: What was rewritten less that, of the same shape; 0 there as well.
-            rank: The dimensions of the output, of which the first ones may have been joined to one
-                that is of no interest: then `original` has fewer.
+        Of `rank` dimensions the first ones may have been joined: then `original` has fewer.
         """
         if not original.any():
             return  # a picture with nothing found in it says nothing of boxes, nor does silence
-        fed = Slices(rank=rank, tiny=original.size <= TINY)
-        fed.largest = float(np.abs(original).max())
-        fed._measure(original, difference, range(int(original.ndim < rank), original.ndim))
-        self.merge(fed)
-
-    def _measure(self, original: Array, difference: Array, axes: range) -> None:
-        squares = np.square(original)
-        errors: Array | None = None
-        for axis in axes:
-            number = axis - original.ndim
+        fed = Slices(rank=rank, tiny=original.size <= TINY, largest=float(np.abs(original).max()))
+        squares, errors = np.square(original), None
+        for axis in range(int(original.ndim < rank), original.ndim):
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
             held = np.empty((8, sums.size))
@@ -187,136 +201,93 @@ class Slices:
             held[_ALL] = original.size // sums.size
             held[_TOTALS], held[_SQUARES] = original.sum(others), sums
             if not _differ_widely(held) or are_shares(original, axis):
-                self.dropped |= {number} if self.tiny else set()
                 continue
             errors = np.square(difference) if errors is None else errors
             held[_ERRORS] = errors.sum(others)
             held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
-            self.axes[number, sums.size] = held
+            fed.axes[axis - original.ndim, sums.size] = held
+        self.merge(fed)
 
     def merge(self, other: Slices) -> None:
         """Take what was seen of the same output elsewhere into account."""
         if not other.rank:
             return
         for key, more in other.axes.items():
-            mine = self.axes.get(key)
-            if mine is None:
-                self.axes[key] = more.copy()
-                continue
+            mine = self.axes.setdefault(key, np.zeros_like(more))
             mine[:_LARGEST] += more[:_LARGEST]
             np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
-        self.dropped |= other.dropped
-        self.axes = {key: sums for key, sums in self.axes.items() if key[0] not in self.dropped}
         self.rank = other.rank
         self.tiny &= other.tiny
         self.largest = max(self.largest, other.largest)
 
-    def worst(self, limits: Limits, yardsticks: Sequence[Slices] = ()) -> SliceComparison | None:
-        """Return the slice that is furthest beyond its limit, or nearest to it; None without one.
+    def worst(
+        self, limits: Tolerances, yardsticks: Sequence[Slices] = ()
+    ) -> SliceComparison | None:
+        """Return the slice furthest beyond its limit, or nearest to it; None without one.
 
-        Args:
-            limits: What slices may differ by.
-            yardsticks: How far the slices of the same feeds move by themselves.
+        `yardsticks` are how far the slices of the same feeds move by themselves.
         """
-        least = max(limits.least, LEAST * self.largest)
-        rounded = not all(y.stands_in for y in yardsticks)
-        comparisons: list[SliceComparison] = []
+        found: list[SliceComparison] = []
         for key, sums in self.axes.items():
+            sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
+            least = max(limits.least, LEAST * self.largest)
+            norms, numbers = _norms(sums, limits, least), _numbers(sums)
+            off = _errors(sums, limits) / norms
             noises = [(y.axes[key], y.times) for y in yardsticks if key in y.axes]
-            axis = _Axis(sums, noises, limits, least, tiny=self.tiny, rounded=rounded)
-            together = axis.small()
-            rows = (axis.worst(), None if together is None else together.worst())
-            comparisons += [SliceComparison(key[0] + self.rank, *row) for row in rows if row]
-        return max(comparisons, key=lambda each: each.share, default=None)
+            moves = ALLOWED * self._moves(noises, limits, off.size) / norms
+            few = numbers < ENOUGH
+            is_judged = (sums[_COUNT] > 0) & (~few | self.tiny | (moves > 0))
+            if all(y.stands_in for y in yardsticks):
+                is_judged &= ~(few & _are_small_by_chance(sums, sizes))
+            places = np.flatnonzero(is_judged)
+            if not places.size:
+                continue
+            limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
+            slack = 1.0 if self.tiny else slack_of(numbers)
+            limit = np.where(few, np.maximum(limit, slack * moves), limit)
+            at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
+            row = (sizes[at] / sizes.max(), off[at], limit[at], moves[at])
+            found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
+        return max(found, key=lambda each: each.share, default=None)
 
-
-@dataclass
-class _Axis:
-    """The slices along one axis, and what yardsticks make of them."""
-
-    sums: Array
-    noises: list[tuple[Array, float]]
-    limits: Limits
-    least: float
-    tiny: bool
-    rounded: bool
-    enough: int = ENOUGH
-    largest: float = 0.0
-
-    def small(self) -> _Axis | None:
-        """Return all small slices as one; None if there are none."""
-        sizes = _sizes(self.sums)
-        small = (sizes * WIDE <= sizes.max()) & self._counted
-        if not small.any():
-            return None
-        noises = [(_pooled(noise, small), times) for noise, times in self.noises]
-        return replace(
-            self,
-            sums=_pooled(self.sums, small),
-            noises=noises,
-            tiny=False,
-            enough=ENOUGH_TOGETHER,
-            largest=float(sizes.max()),
-        )
-
-    @property
-    def _counted(self) -> Array:
-        return (self.sums[_COUNT] > 0) & ~_are_constant(self.sums)
-
-    def worst(self) -> tuple[int | None, float, float, float, float] | None:
-        """Return the worst slice: index, size, distance, limit, and how far it is excused to be."""
-        sizes = _sizes(self.sums)
-        off, moves = self._errors(self.sums) / self._norms, ALLOWED * self._moves()
-        numbers = _numbers(self.sums)
-        few, slack = numbers < self.enough, 1.0 if self.tiny else slack_of(numbers)
-        chosen = self._counted & (~few | self.tiny | (moves > 0))
-        by_chance = few & (not self.rounded) & self._are_small_by_chance(sizes)
-        places = np.flatnonzero(chosen & ~by_chance)
-        if not places.size:
-            return None
-        largest = np.maximum(self.sums[_LARGEST], self.least)
-        limit = self.limits.relative + self.limits.absolute / largest
-        limit = np.where(few, np.maximum(limit, slack * moves), limit)
-        at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
-        relative = sizes[at] / max(self.largest, sizes.max())
-        index = None if self.largest else at
-        return index, float(relative), float(off[at]), float(limit[at]), float(moves[at])
-
-    def _are_small_by_chance(self, sizes: Array) -> Array:
-        """Tell of each slice whether one as small is likely among as many of normal numbers."""
-        counted = self.sums[_COUNT] > 0
-        usual = math.sqrt(float(np.square(sizes[counted]).mean()))
-        share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(self.sums), 1.0)
-        return np.count_nonzero(counted) * share > BY_CHANCE
-
-    def _moves(self) -> Array:
-        """Return how far the yardsticks move slices at most, relative to their size.
+    def _moves(
+        self, noises: Sequence[tuple[Array, float]], limits: Tolerances, count: int
+    ) -> Array:
+        """Return how far the yardsticks move slices at most.
 
         The noise of a single number may be small by chance: that of the whole axis stands in.
         """
-        errors = [times * self._errors(noise) for noise, times in self.noises]
+        errors = [times * _errors(noise, limits) for noise, times in noises]
         if self.tiny:
-            errors += [self._errors(_leveled(noise)) for noise, _ in self.noises]
-        moves = np.zeros(self.sums.shape[1])
-        return np.max([moves, *errors], axis=0) / self._norms
-
-    def _errors(self, sums: Array) -> Array:
-        return sums[_WORST] if self.limits.strict else np.sqrt(sums[_ERRORS])
-
-    @cached_property
-    def _norms(self) -> Array:
-        sums = self.sums
-        if self.limits.strict:
-            return np.maximum(sums[_LARGEST], self.least)
-        floor = self.least * np.sqrt(np.maximum(sums[_COUNT], 1))
-        norms = np.sqrt(sums[_ALL]) * yardsticks(sums)
-        return np.maximum(norms, np.maximum(floor, np.finfo(np.float64).tiny))
+            errors += [_errors(_leveled(noise), limits) for noise, _ in noises]
+        return np.max([np.zeros(count), *errors], axis=0)
 
 
-def yardsticks(sums: Array) -> Array:
-    """Return what errors of slices are relative to: their size, but beside an offset their spread.
+def _errors(sums: Array, limits: Tolerances) -> Array:
+    return sums[_WORST] if limits.strict else np.sqrt(sums[_ERRORS])
+
+
+def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
+    """Return what the errors of slices are relative to."""
+    if limits.strict:
+        return np.maximum(sums[_LARGEST], least)
+    floor = least * np.sqrt(np.maximum(sums[_COUNT], 1))
+    norms = np.sqrt(sums[_ALL]) * _scales(sums)
+    return np.maximum(norms, np.maximum(floor, np.finfo(np.float64).tiny))
+
+
+def _are_small_by_chance(sums: Array, sizes: Array) -> Array:
+    """Tell of each slice whether one as small is likely among as many of normal numbers."""
+    counted = sums[_COUNT] > 0
+    usual = math.sqrt(float(np.square(sizes[counted]).mean()))
+    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(sums), 1.0)
+    return np.count_nonzero(counted) * share > BY_CHANCE
+
+
+def _scales(sums: Array) -> Array:
+    """Return the size of each slice, but beside an offset its spread.
 
     Few numbers may lie near each other by chance, and the many columns of logits are one quantity.
     """
@@ -334,26 +305,9 @@ def _moments(sums: Array) -> tuple[Array, Array]:
     return square, np.sqrt(np.maximum(square - np.square(sums[_TOTALS] / numbers), 0))
 
 
-def _are_constant(sums: Array) -> Array:
-    """Tell which slices are one number, of so many that it is not by chance."""
-    square, spread = _moments(sums)
-    return (spread <= CONSTANT * np.sqrt(square)) & (sums[_ALL] >= ENOUGH)
-
-
-def _sizes(sums: Array) -> Array:
-    """Return the root of the mean square of each slice."""
-    return np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
-
-
 def _numbers(sums: Array) -> Array:
     """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
     return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
-
-
-def _pooled(sums: Array, chosen: Array) -> Array:
-    """Return the sums of several slices as those of one, of shape (8, 1)."""
-    some = sums[:, chosen]
-    return np.concatenate([some[:_LARGEST].sum(1), some[_LARGEST:].max(1)])[:, None]
 
 
 def _leveled(noise: Array) -> Array:
@@ -366,12 +320,10 @@ def _leveled(noise: Array) -> Array:
 
 def _differ_widely(sums: Array) -> bool:
     """Tell whether a slice's spread is far below the size of the largest one."""
-    own = yardsticks(sums)[(sums[_SQUARES] > 0) & ~_are_constant(sums)]
-    return own.size > 0 and sums.shape[1] > 1 and float(own.min()) * WIDE <= _largest(sums)
-
-
-def _largest(sums: Array) -> float:
-    return float(np.sqrt(_moments(sums)[0]).max())
+    own = _scales(sums)[sums[_SQUARES] > 0]
+    if own.size == 0 or sums.shape[1] < 2:
+        return False
+    return float(own.min()) * WIDE <= math.sqrt(float(_moments(sums)[0].max()))
 
 
 def are_shares(original: Array, axis: int) -> bool:
@@ -379,10 +331,3 @@ def are_shares(original: Array, axis: int) -> bool:
     if original.min() < 0 or original.max() > 1 + _SHARE:
         return False
     return bool(np.abs(original.sum(axis) - 1).max() <= _SHARE)
-
-
-_DENSITY = math.sqrt(2 / math.pi)
-"""The share of normal numbers that are smaller than x deviations, as a multiple of x, near 0."""
-
-_SHARE = 1e-3
-"""By how much a sum of shares may differ from 1."""

@@ -98,12 +98,7 @@ def judged(
 ) -> Verdict:
     """Return the verdict on what was found: a failure decides before a doubt does.
 
-    Args:
-        failures: What was measured to be wrong.
-        doubts: What keeps a measurement from deciding.
-        uncompared: Why nothing was compared; None if something was.
-        inputs: What was compared, in a few words.
-        worst: The worst error, and of what.
+    `uncompared` says why nothing was compared; None if something was.
     """
     status: Status = "passed"
     if failures:

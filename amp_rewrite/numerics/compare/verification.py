@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
@@ -27,12 +26,12 @@ from amp_rewrite.kernels.rounding_table import of_target as rounding_of
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import (
     Comparer,
-    OutputComparison,
     OutputSize,
     Tolerances,
+    results,
 )
-from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, known_or
+from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
@@ -49,19 +48,13 @@ from amp_rewrite.numerics.repaint.raised_for_sums import raised_for_sums
 
 
 class Compared(NamedTuple):
-    """The outputs of one feed.
+    """The comparison of one feed, and the rows of outputs that are masked whole (`apart`).
 
-    Attributes:
-        outputs: A comparer for each.
-        apart: The rows of outputs that are masked whole.
-        masked: The rows of attention without any score, where they were looked for.
-        told: What the rewritten model gives for the original's selections, if that was compared.
-        selections: How far the selections agree.
+    `told` is what the rewritten model gives for the original's selections, if that was compared.
     """
 
     outputs: dict[str, Comparer]
     apart: dict[str, Array]
-    masked: tuple[Array, ...]
     told: Told | None
     selections: list[SelectionComparison]
 
@@ -70,15 +63,12 @@ class Verification:
     """One call of `verify`: models, one session for each, and running comparisons.
 
     Attributes:
-        target: The name of the target whose kernels are emulated.
-        before: The original, which nobody changes.
         low: The lowest precision of the rewritten model.
         outputs: A comparison for each output, over all feeds.
         inside: The comparison of the values inside, or None if none of them can be fetched.
         seconds: How long the two models took on the last feed, their outputs alone.
-        control: The same comparisons of what the rounded weights alone bring.
-        moves: The same of the original itself where its inputs move by one part in a million.
-        weights_alone: Computes that.
+        control: The same comparisons for the rounded weights alone.
+        moves: The same for the original where its inputs move by one part in a million.
         worst_feeds: The feed on which an output is furthest off; None before the first.
         left_out: Feeds that do not count, with the reasons.
     """
@@ -93,10 +83,7 @@ class Verification:
         threads: int,
         inside: bool,
     ) -> None:
-        """Load both models.
-
-        `inside` makes the values inside fetchable. 0 `threads` are what OMP_NUM_THREADS says, or
-        ONNX Runtime's choice.
+        """Load both models; `inside` makes the values inside fetchable.
 
         Raises:
             OptionError: The models have different inputs or outputs.
@@ -106,25 +93,30 @@ class Verification:
         self.before, self.after, self.threads = before, after, threads
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances
-        names, names_after = _output_names(before.model), _output_names(after.model)
+        names, names_after = (
+            [value.name or "" for value in typed.model.graph.outputs] for typed in (before, after)
+        )
         _check_same("outputs", names, names_after)
-        self.outputs = {name: Comparer(name, self.tolerances) for name in names}
+        self.outputs, self.control, self.moves = (
+            {name: Comparer(name, tolerances) for name in names} for _ in range(3)
+        )
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
-        floats = [] if self.inside is None else self.inside.names
-        self._masked = MaskedRows(before.model, set(floats))
+        floats = () if self.inside is None else self.inside.names
+        self._masked = MaskedRows(before.model, floats)
         fetched = [*names, *pairs]
-        emulated = _raised_for_sums(after, fetched, target, self.low)
+        raised, emulated = raised_for_sums(after.model, target, self.low), after
+        if raised is not after.model and set(names_in(raised.graph)).issuperset(fetched):
+            emulated = TypedModel(raised)
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        others = other_inputs(before, emulated) if inside else []
-        self._others, self._adds_low = others, frozenset(sums)
+        self._sums, self._others = sums, other_inputs(before, emulated) if inside else []
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
                 change(emulated),
-                outputs=list(dict.fromkeys((*fetched, *more, *others))),
+                outputs=list(dict.fromkeys((*fetched, *more, *self._others))),
                 accumulate_low=sums,
                 threads=threads,
                 rounding=rounding_of(target),
@@ -136,17 +128,13 @@ class Verification:
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
-        self.control = {name: Comparer(name, self.tolerances) for name in names}
-        self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.worst_feeds: Feeds | None = None
         self._seen: Run | None = None
-        self._seen_masked: tuple[Array, ...] = ()
         self._worst_share = -1.0
         self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
-        self._ends: dict[str, Shape] = {}
 
     def device(self, providers: tuple[str, ...]) -> None:
         """Run the rewritten model on execution providers too."""
@@ -158,42 +146,43 @@ class Verification:
     @property
     def shapes(self) -> Mapping[str, Shape]:
         """The shapes of the values of the original for the first feed, by name."""
-        return self._ends if self.inside is None else {**self.inside.shapes, **self._ends}
+        return {} if self.inside is None else self.inside.shapes
 
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
-        """Return values of the original, its outputs by default."""
-        return self.original.run(feeds, self.outputs if names is None else names)
+        """Return values of the original, by default its outputs and selections."""
+        return self.original.run(feeds, self._ends_of(names))
 
     def run_rewritten(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
-        """Return values of the rewritten model, its outputs by default, for the same feeds."""
+        """Return the same of the rewritten model, for the same feeds."""
         fitted = _fit_feeds(feeds, self.rewritten.inputs)
-        return self.rewritten.run(fitted, self.outputs if names is None else names)
+        return self.rewritten.run(fitted, self._ends_of(names))
+
+    def _ends_of(self, names: Collection[str] | None) -> Collection[str]:
+        return [*self.outputs, *self.told.names] if names is None else names
 
     def run_at_once(self, feeds: Feeds) -> dict[str, Any]:
         """Return the outputs of the rewritten model, and what else can be held at once."""
         inner = () if self.inside is None else self.inside.at_once()
-        return self.run_rewritten(feeds, {*self.outputs, *inner})
+        return self.run_rewritten(feeds, {*self._ends_of(None), *inner})
 
     def add(self, feeds: Feeds, *, inside: bool) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`."""
         self.count += 1
-        inner: Collection[str] = ()
         if inside and self.inside is not None:
             self.inside.measure(feeds, partial(self.run_original, feeds))
-            inner = self.inside.at_once()
         start = time.perf_counter()
-        names = [*self.outputs, *self.told.names]
-        expected = self.run_original(feeds, names)
-        outputs = self.run_rewritten(feeds, {*names, *inner})
+        expected = self.run_original(feeds)
+        outputs = self.run_at_once(feeds) if inside else self.run_rewritten(feeds)
         self.seconds = time.perf_counter() - start
-        self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
-        compared, apart, masked, told, selections = self.compare(feeds, expected, outputs)
+        compared, apart, told, selections = self.compare(feeds, expected, outputs)
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
-        self._note_worst(feeds, compared)
+        share = max((c.result().share for c in compared.values()), default=0.0)
+        if share > self._worst_share:
+            self.worst_feeds, self._worst_share = feeds, share
         noises = [{}, {}] if told is not None else self._noises(feeds, expected, apart)
         merged = (self.outputs, compared), (self.control, noises[0]), (self.moves, noises[1])
         for comparers, found in merged:
@@ -203,68 +192,43 @@ class Verification:
             seen = self.selections.get(each.value)
             self.selections[each.value] = each if seen is None else seen.merged(each)
         if inside and self.inside is not None:
-            run = partial(self._run_told, feeds, told)
-            self._seen, self._seen_masked = run, masked
+            self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
             self.inside.add(partial(self.run_original, feeds), known_or(known, run))
         if self.on_device is not None:
             fitted = _fit_feeds(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, outputs)
 
-    def _note_worst(self, feeds: Feeds, compared: Mapping[str, Comparer]) -> None:
-        """Remember a feed on which an output is further off than on those before."""
-        share = max((c.result().share for c in compared.values()), default=0.0)
-        if share > self._worst_share:
-            self.worst_feeds, self._worst_share = feeds, share
-
     def compare(
         self,
         feeds: Feeds,
         expected: Mapping[str, Any],
-        results: Mapping[str, Any],
+        made: Mapping[str, Any],
         usual: Mapping[str, OutputSize] | None = None,
     ) -> Compared:
-        """Compare the outputs of one feed.
+        """Compare the outputs of one feed; `usual` is the size that they have on other feeds.
 
         If they fail, another selection of near ties is looked for, and rows that are masked whole.
-        `usual` is the size that outputs have on other feeds.
         """
-        compared, usual = self.compared(expected, results, usual or {}, {}), usual or {}
+        usual, agreed, told = usual or {}, self.told.agreement(expected, made), None
+        compared = self.compared(expected, made, usual, {})
         outputs = {name: expected[name] for name in self.outputs}
-        holds = all(comparer.result([]).ok for comparer in compared.values())
-        selections: list[SelectionComparison] = []
-        if expected.keys() >= set(self.told.names):
-            selections = self.told.agreement(expected, results)
-        if holds and lost_in(outputs, {}) is None:
-            return Compared(compared, {}, (), None, selections)
-        told, selections = self._tell(feeds, expected, results)
-        if told is not None:
-            results = told.outputs
-            compared = self.compared(expected, results, usual, {})
-        masked = self._masked.find(partial(self.run_original, feeds))
-        rows = {name: rows_of(v, masked) for name, v in outputs.items() if _is_tensor(v)}
-        apart = {name: mask for name, mask in rows.items() if mask is not None}
-        if apart:
-            compared = self.compared(expected, results, usual, apart)
-        return Compared(compared, apart, masked, told, selections)
-
-    def _tell(
-        self, feeds: Feeds, expected: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> tuple[Told | None, list[SelectionComparison]]:
-        """Return what the rewritten model gives for the original's selections, if others differ.
-
-        And how far the selections agree.
-        """
-        names, told = self.told.names, None
-        if not names:
-            return None, []
-        if not expected.keys() >= set(names):
-            expected, outputs = self.run_original(feeds, names), self.run_rewritten(feeds, names)
-        agreed = self.told.agreement(expected, outputs)
-        if not all(np.array_equal(expected[name], outputs[name]) for name in names):
+        if all(c.result([]).ok for c in compared.values()) and lost_in(outputs, {}) is None:
+            return Compared(compared, {}, None, agreed)
+        names = self.told.names
+        if not all(np.array_equal(expected[name], made[name]) for name in names):
             read = self.run_original(feeds, [*names, *self.told.reads])
-            told = self.told.told(_fit_feeds(feeds, self.rewritten.inputs), read, self.outputs)
-        return told, [replace(each, told=told is not None) for each in agreed]
+            fitted = _fit_feeds(feeds, self.rewritten.inputs)
+            told = self.told.told(fitted, read, self.outputs, agreed)
+        if told is not None:
+            made, agreed = told.outputs, [replace(each, told=True) for each in agreed]
+            compared = self.compared(expected, made, usual, {})
+        masked = self._masked.find(partial(self.run_original, feeds))
+        tensors = ((n, v) for n, v in outputs.items() if v is not None and not isinstance(v, list))
+        apart = {n: rows for n, v in tensors if (rows := rows_of(v, masked)) is not None}
+        if apart:
+            compared = self.compared(expected, made, usual, apart)
+        return Compared(compared, apart, told, agreed)
 
     def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
@@ -299,12 +263,6 @@ class Verification:
             comparer.add(expected[name], outputs[name], apart.get(name))
         return comparers
 
-    def _note_shapes(self, ends: Mapping[str, Any]) -> None:
-        """Remember the shapes of inputs and outputs; sequences have none."""
-        for name, value in ends.items():
-            if not isinstance(value, list):
-                self._ends.setdefault(name, np.shape(value))
-
     def report(
         self,
         data: str,
@@ -318,7 +276,7 @@ class Verification:
         comparer, rounds = self.inside if inside else None, self.weights_alone.rounds
         wrong: tuple[Inside, ...] = ()
         if comparer is not None and self._seen is not None and unfinished is None:
-            seen = Seen(self._seen, self._seen_masked, self._others, self.low, self._adds_low)
+            seen = Seen(self._seen, self._others, self.low, self._sums)
             try:
                 wrong = misfits(self.before, comparer, seen)
             except OutOfTimeError:
@@ -344,36 +302,12 @@ class Verification:
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,
             left_out=tuple(self.left_out),
-            shapes=self.shapes,
-            control=tuple(o for o in _results(self.control) if o.elements),
-            moves=tuple(o for o in _results(self.moves) if o.elements),
+            control=tuple(o for o in results(self.control) if o.elements),
+            moves=tuple(o for o in results(self.moves) if o.elements),
             selections=tuple(self.selections.values()),
             unfinished=unfinished,
             fed_back=fed_back,
         )
-
-
-def _raised_for_sums(
-    model: TypedModel, fetched: Iterable[str], target: targets.Target, low: DType
-) -> TypedModel:
-    """Return a model in which the target's sums can be emulated; itself if that loses a fetch."""
-    raised = raised_for_sums(model.model, target, low)
-    if raised is model.model or not set(names_in(raised.graph)).issuperset(fetched):
-        return model
-    return TypedModel(raised)
-
-
-def _output_names(model: ir.Model) -> list[str]:
-    return [value.name or "" for value in model.graph.outputs]
-
-
-def _is_tensor(value: Any) -> bool:
-    """Tell an output from a sequence, and from an optional one that is not there."""
-    return value is not None and not isinstance(value, list)
-
-
-def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
-    return tuple(comparer.result() for comparer in comparers.values())
 
 
 def lowest_precision(types: Types) -> DType:

@@ -12,21 +12,18 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OptionError, OutOfTimeError
-from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.fed_back import StateCalls, states_of
-from amp_rewrite.numerics.compare.finite_feeds import finite_feed
-from amp_rewrite.numerics.compare.many_steps import many_steps
-from amp_rewrite.numerics.compare.stress_checks import StressChecks
+from amp_rewrite.numerics.compare.made_up_inputs import finite_feed
+from amp_rewrite.numerics.compare.stress_checks import StressChecks, many_steps
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -76,57 +73,42 @@ def verify(
 ) -> VerifyReport:
     """Run a model and its rewritten form on the same data and compare.
 
-    The original runs in float32 (a low-precision part of it is emulated), the rewritten model is
-    emulated: rounded wherever it is low, on a CPU. It passes if every output does and no value
-    inside becomes infinite or NaN that is finite in the original, even if the outputs do not show
-    it. Feeds on which the original gives NaN or infinity do not count. With a tolerance every
-    element of an output must be within `rtol` times its largest magnitude plus `atol`. Without one
-    an output passes if its error (root mean square) is at most 4.5 % of its spread, which is its
-    deviation around its mean, and the error of an element at most 50 %; and if 99 % of its rows
-    along the last axis have the same top-1 class. Along an axis whose slices differ widely, such as
-    boxes beside scores, each slice is compared with its own size, or its spread beside an offset.
-    An output that is one number everywhere is not compared. Where outputs fail because near ties
-    are selected otherwise (TopK, NonMaxSuppression, ArgMax, NonZero), values are compared for the
-    original's selection. Rows of attention that are masked whole must only stay finite.
+    The original runs in float32, the rewritten model is emulated: rounded wherever it is in 16
+    bits, on a CPU. It passes if every output does and no value inside becomes infinite or NaN that
+    is finite in the original. With a tolerance every element of an output must be within `rtol`
+    times its largest magnitude plus `atol`. Without one an output passes if its error (root mean
+    square) is at most 4.5 % of its spread, which is its deviation around its mean, that of an
+    element at most 50 %, and if 99 % of its rows along the last axis have the same top-1 class.
+    Slices of widely different scales, such as boxes beside scores, are each compared by their own.
 
-    Two yardsticks are measured beside it: what the rounded weights bring alone, computed in
-    float32, and how far the original itself moves where its inputs move by one part in a million.
-    If an output fails and one of them is about as far off, the verdict is "in doubt".
+    If an output fails, and the rounded weights alone, or a change of the inputs by one part in a
+    million, move the original as far, the verdict is "in doubt". Feeds on which the original gives
+    NaN or infinity do not count, nor does an output that is one number everywhere. Near ties that
+    are selected otherwise (TopK, ArgMax), and rows that are masked whole, fail nothing.
 
-    Outputs that are states, since an input is the same one call earlier, are fed back for 32 calls
-    or more, up to 1,000 in 2 seconds.
-
-    Stress inputs are extremes of what the inputs of the model may be: late positions, long
-    sequences, masked rows, bytes of images, zeros and the like. What an input is shows in what
-    consumes it. They must hold as well, relative to the size that an output has on the other
-    inputs. One that the original itself cannot run on, or gives NaN for, is left out.
-
-    At last ONNX Runtime loads the rewritten model as it is, in a process of its own, since some
-    files end it; a model in memory of less than 2 GiB through a temporary file.
+    Outputs that are states, since an input is the same one call earlier, are fed back for up to
+    1,000 calls. Stress inputs are extremes of what the inputs may be: late positions, long
+    sequences, masked rows, bytes of images, zeros. At last ONNX Runtime loads the rewritten model
+    as it is, in a process of its own.
 
     Args:
         original: The model before: a path, an onnx_ir model or a ModelProto.
         rewritten: The model after; inputs and outputs of the same names, of any float type.
-        data: One feed (input name -> array), several of them, .npz files (one feed each, one array
-            per input) or folders of such files; None makes up plausible inputs.
-        rtol: Tolerance relative to the largest magnitude of an output, or of a slice of another
-            scale. Without a tolerance the share of elements within four epsilon of the lowest
-            precision in the rewritten model is reported.
+        data: One feed (input name -> array), several of them, .npz files (one feed each) or
+            folders of such files; None makes up plausible inputs.
+        rtol: Tolerance relative to the largest magnitude of an output, or of a slice.
         atol: Absolute tolerance, added to that.
         seed: For made-up inputs.
         stress: Try stress inputs too; None does so if there are no data. A training step gets
             none: where extremes overflow it, it is to skip, not to agree.
         stress_budget: Seconds for them; by default twice what the rest took, from 5 to 60.
-        input_ranges: Input -> the least and the greatest number that it ever holds, as for
-            `rewrite`: nothing beyond is made up.
-        intermediates: Compare the values inside the models as well; costs some more runs.
-        providers: Also run the rewritten model itself on these execution providers. What they
-            compute must hold against the original as well; the report says how far the emulation
-            was from it.
+        input_ranges: Input -> the least and the greatest number that it ever holds.
+        intermediates: Compare the values inside the models as well.
+        providers: Also run the rewritten model itself on these execution providers; their outputs
+            must pass as well.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
-        target: Whose kernels the emulation is of: it keeps partial sums in the type that they do.
-            None is that of the first of `providers`, else what the model says that it was
-            rewritten for, else "cuda".
+        target: Whose kernels are emulated; None is that of the first of `providers`, else what the
+            model says that it was rewritten for, else "cuda".
         progress: Called with what begins: each feed, each kind of stress input.
 
     Raises:
@@ -187,23 +169,29 @@ def compared_models(
     """Do what `verify` does, but do not load the rewritten model itself.
 
     Raises:
-        AmpError: What `verify` raises.
+        AmpError: As for `verify`.
     """
-    seed, threads = arguments.integer("seed", ways.get("seed", 0)), ways.get("threads", 0)
-    threads = arguments.threads(threads)
+    seed = arguments.integer("seed", ways.get("seed", 0))
+    threads = arguments.threads(ways.get("threads", 0))
     intermediates = arguments.switch("intermediates", ways.get("intermediates", True))
     stress = ways.get("stress")
     stress = data is None if stress is None else arguments.switch("stress", stress)
-    providers = ways.get("providers")
-    providers = None if providers is None else arguments.texts("providers", providers)
+    providers = arguments.texts("providers", ways.get("providers") or ())
     progress = arguments.function("progress", ways.get("progress"))
     after = TypedModel.of(rewritten)
-    before = TypedModel.of(_scaled_alike(original, after.model) or original)
+    note = after.model.metadata_props.get(EXPONENTS_KEY)
+    if note is not None:  # compared scaled, so that the values inside are the same ones
+        flat = read_source(original, inline_functions=False)
+        is_scaled = flat.metadata_props.get(EXPONENTS_KEY) == note
+        original = flat if is_scaled else scaled_as_noted(flat, note) or flat
     tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
-    kernels = _target(ways.get("target"), providers, after.model)
+    name = ways.get("target")
+    kernels = targets.of_provider(providers[0]) if name is None and providers else None
+    kernels = kernels or targets.find(name or recorded_target(after.model) or targets.DEFAULT)
     inside = intermediates or stress
+    before = TypedModel.of(original)
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(device_providers(providers or ()))
+    run.device(device_providers(providers))
     return verified(
         run,
         data,
@@ -214,29 +202,6 @@ def compared_models(
         intermediates=intermediates,
         progress=progress or silent,
     )
-
-
-def _scaled_alike(original: Source, rewritten: ir.Model) -> FlatGraph | None:
-    """Return the original, scaled as the rewritten model says that it was; None if it was not.
-
-    It computes the same outputs in float32, and inside it the values that the rewritten one has.
-    """
-    note = rewritten.metadata_props.get(EXPONENTS_KEY)
-    if note is None:
-        return None
-    flat = read_source(original, inline_functions=False)
-    is_scaled = flat.metadata_props.get(EXPONENTS_KEY) == note
-    return flat if is_scaled else scaled_as_noted(flat, note) or flat
-
-
-def _target(
-    name: str | None, providers: Sequence[str] | None, rewritten: ir.Model
-) -> targets.Target:
-    """Return the target called `name`, by default the first provider's, or that of the rewrite."""
-    target = targets.of_provider(providers[0]) if name is None and providers else None
-    if target is not None:
-        return target
-    return targets.find(name or recorded_target(rewritten) or targets.DEFAULT)
 
 
 def verified(
@@ -256,30 +221,36 @@ def verified(
         AmpError: The data do not fit the models, or the budget is impossible.
     """
     start = time.perf_counter()
-    _check_budget(stress_budget)
+    if stress_budget is not None:
+        expected = "a positive number of seconds"
+        arguments.number("stress_budget", stress_budget, low=0, above=True, expected=expected)
     plausible = PlausibleInputs.of(run.before.model, seed, input_ranges, types=run.before.types)
-    stress_report, fed_back, unfinished, origin = None, None, None, origin_of(data, seed)
+    stress_report, fed_back, unfinished, attempt = None, None, None, None
     try:
-        attempt, feeds = _feeds(run, plausible, data)
+        if data is None:
+            attempt, feed = finite_feed(plausible, run.run_original)
+            feeds = iter([feed])
+        else:
+            feeds = batches(data, run.before.model)
         few = _add_all(run, feeds, progress, inside=intermediates)
-        first, is_step = few[0], bool(step_description(run.before.model))
+        base, is_step = few[0], bool(step_description(run.before.model))
         states = {} if is_step else states_of(run.before.model, plausible)
         if states and run.count > len(run.left_out):
             progress("verifying: states fed back")
             fed_back = StateCalls(run, states, few).report()
         if stress and not is_step:
-            spent = time.perf_counter() - start
-            budget = _budget(spent) if stress_budget is None else stress_budget
-            base = first
+            least, most = STRESS_SECONDS
+            usual = min(max(least, STRESS_SHARE * (time.perf_counter() - start)), most)
+            budget = usual if stress_budget is None else stress_budget
             if attempt is not None:
-                base = many_steps(run, plausible, attempt, first, budget)
+                base = many_steps(run, plausible, attempt, base, budget)
             inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
             stress_report = StressChecks(run, inputs, plausible, budget, progress).report()
         check_time()  # some of what failed then was left out
     except OutOfTimeError:
         unfinished = unfinished_after(run.count, data)
     return run.report(
-        origin,
+        origin_of(data, seed),
         inside=intermediates,
         stress=stress_report,
         fed_back=fed_back,
@@ -311,7 +282,7 @@ def _add_all(
 
 
 def unfinished_after(feeds: int, data: Data | None) -> str:
-    """Return what is said of a verification that a time limit ended behind some feeds."""
+    """Return what is said of a verification that a time limit ended after some feeds."""
     total = 1 if data is None else count(data)
     if feeds and feeds == total:
         done = "all feeds were, but not all stress inputs or values inside"
@@ -335,27 +306,6 @@ def _roles(
                 scaling = Scaling(np.zeros(()), np.array(root_mean_square(example)))
         roles[name] = replace(role, range=plausible.ranges.get(name), scaling=scaling)
     return roles
-
-
-def _feeds(
-    run: Verification, plausible: PlausibleInputs, data: Data | None
-) -> tuple[int | None, Iterator[Feeds]]:
-    """Return the feeds, and the attempt at sizes that runs where they are made up."""
-    if data is not None:
-        return None, batches(data, run.before.model)
-    attempt, feeds = finite_feed(plausible, run.run_original)
-    return attempt, iter([feeds])
-
-
-def _budget(elapsed: float) -> float:
-    least, most = STRESS_SECONDS
-    return min(max(least, STRESS_SHARE * elapsed), most)
-
-
-def _check_budget(seconds: float | None) -> None:
-    if seconds is not None:
-        expected = "a positive number of seconds"
-        arguments.number("stress_budget", seconds, low=0, above=True, expected=expected)
 
 
 def device_providers(providers: Sequence[str]) -> tuple[str, ...]:

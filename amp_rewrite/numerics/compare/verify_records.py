@@ -1,4 +1,4 @@
-"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences.
+"""The findings of `verify`: frozen records, and the sentences about them and about outputs.
 
 Evidence: that of intermediates.py, misfits.py, fed_back.py, stress_checks.py and device_checks.py,
 whose records these are.
@@ -6,23 +6,134 @@ whose records these are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from amp_rewrite.base.printable import percent
-from amp_rewrite.numerics.compare.distance import ERROR, OutputComparison
-from amp_rewrite.numerics.compare.verify_texts import (
-    doubt_of,
-    error_of,
-    failure_of,
-    output_line,
-    worst_of,
+from amp_rewrite.base.printable import percent, printable, share
+from amp_rewrite.numerics.compare.distance import (
+    AGREEMENT,
+    ERROR,
+    LARGEST,
+    OutputComparison,
 )
+from amp_rewrite.numerics.compare.slices import SLICE_ERROR, Tolerances
 
 UNNORMALISED = "unnormalised numbers"
 """Hundreds, of which nothing says that a model is fed with them, as pictures may be bytes."""
 
 _EXCLUDED = "If your inputs are like that, pass --data; if not, --input-range NAME=LOW:HIGH"
+
+UNEXPLAINED = 5.0
+"""An error that many times the predicted one points at a fault that is no rounding."""
+
+
+def failure_of(output: OutputComparison) -> str:
+    """Return why an output fails, in one line: by the first measure that does."""
+    return f"output {output.name}{': ' if output.fault != 'shape' else ' '}{_fault_of(output)}"
+
+
+def _fault_of(output: OutputComparison) -> str:
+    of = f"of its {output.of}, at most"
+    outside = output.elements - round(output.within * output.elements)
+    said = {
+        "shape": "has another shape",
+        "lost": f"{output.inf + output.nan} elements are infinite or NaN, finite in the original",
+        "error": f"error {percent(output.error or 0)} {of} {percent(ERROR)} passes",
+        "largest": f"error of single elements up to {percent(output.largest or 0)} {of} "
+        f"{percent(LARGEST)} passes",
+        "slice": str(output.slice),
+        "classes": f"only {share(output.top1 or 0, 1)} of the rows have the same top-1 class",
+    }
+    return said.get(
+        output.fault,
+        f"{outside} of {output.elements} elements exceed the tolerance, "
+        f"largest absolute error {output.max_abs:.3g}",
+    )
+
+
+def doubt_of(
+    output: OutputComparison, alone: Sequence[OutputComparison] = (), precision: str = ""
+) -> str:
+    """Return why nobody can tell whether an output that a yardstick excuses is right.
+
+    `alone` is how far that yardstick moves outputs.
+    """
+    far = next((f" ({_fault_of(o)})" for o in alone if o.name == output.name and not o.ok), "")
+    if output.excuse == "weights":
+        to = f" to {precision}" if precision else ""
+        return f"{failure_of(output)}; rounding the weights alone{to} gives the same error{far}"
+    changes = "so does the float32 original when its inputs change by one part in 1,000,000"
+    return f"{failure_of(output)}; {changes}{far}"
+
+
+def error_of(output: OutputComparison, *, strict: bool = False) -> str:
+    """Return how far an output is off, and relative to what."""
+    if output.error is None:
+        return f"{share(1 - output.within)} of the elements of output {output.name} differ"
+    if strict:
+        return f"error {percent(output.scaled_error)} of the peak of output {output.name}"
+    return f"error {percent(output.error)} of the {output.of} of output {output.name}"
+
+
+def worst_of(outputs: Sequence[OutputComparison]) -> OutputComparison | None:
+    """Return the output that is nearest to its limits, or furthest beyond them."""
+    compared = [output for output in outputs if output.compared]
+    return max(compared, key=lambda o: (o.share, o.error or 0.0), default=None)
+
+
+def test_of(limits: Tolerances) -> str:
+    """Return the test that each output has to pass."""
+    if limits.strict:
+        bounds = [f"{limits.rtol:.3g} of the output's peak"] if limits.rtol else []
+        bounds += [f"{limits.atol:.3g}"] if limits.atol or not limits.rtol else []
+        return (
+            f"test: every element within {' + '.join(bounds)}. Slices of another scale are "
+            "measured by their own peak"
+        )
+    return (
+        f"test: error (root mean square) at most {percent(ERROR)} of the output's spread, that of "
+        f"an element at most {percent(LARGEST)}. Slices of another scale: at most "
+        f"{percent(SLICE_ERROR)} of the slice's. The top-1 class is the same in "
+        f"{share(AGREEMENT, 0)} of the rows"
+    )
+
+
+def explained(output: OutputComparison, predicted: float) -> str:
+    """Return how much of an output's error rounding explains."""
+    error = output.error or 0.0
+    if not error or error <= UNEXPLAINED * predicted:
+        return (
+            f"output {output.name}: rounding is predicted to make an error of {percent(predicted)}"
+        )
+    times = f"{error / predicted:,.0f} times " if predicted else ""
+    return (
+        f"output {output.name}: the error is {times}what rounding is predicted to make "
+        f"({percent(predicted)}): look for a fault that is no rounding, such as a wrong kernel "
+        "or a broken rewrite"
+    )
+
+
+def output_line(output: OutputComparison) -> str:
+    """Return how far an output is off, in every measure that it has."""
+    verdict = ("ok" if output.compared else "nothing to compare") if output.ok else "FAILED"
+    measures: list[str] = []
+    if output.error is not None and output.largest is not None:
+        measures.append(f"error {percent(output.error)} of its {output.of}")
+        measures.append(f"largest {percent(output.largest)}")
+    measures.append(f"{percent(output.scaled_error)} of its peak")
+    if output.slice is not None:
+        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's scale")
+    if output.cosine is not None:
+        measures.append(f"cosine {output.cosine:.6f}")
+    measures.append(f"largest absolute error {output.max_abs:.3g}")
+    if output.top1 is not None:
+        measures.append(f"same top-1 class in {share(output.top1, 1)} of the rows")
+    if output.within < 1:
+        measures.append(f"{share(output.within)} of the elements are within the tolerance")
+    if output.nan or output.inf:
+        measures.append(f"{output.nan} NaN, {output.inf} infinite")
+    return printable(f"output {output.name}: {verdict}; {', '.join(measures)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +188,6 @@ class DeviceComparison:
     """The rewritten model on real hardware, against its emulation.
 
     Attributes:
-        providers: The execution providers that ran it.
         outputs: How far the device's outputs are from the emulated ones.
         error: Why it could not be run there, or None.
         original: How far the device's outputs are from those of the original.
@@ -102,11 +212,18 @@ class DeviceComparison:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What does not hold there, one line each."""
+        """The failures there, and those of the original there."""
+        excuses = [
+            f"the original differs there as well, against the CPU: {error_of(output)}"
+            for output in self.itself
+            if not output.ok
+        ]
+        if self.itself_error is not None:
+            excuses = [f"the original fails there as well: {self.itself_error}"]
         if self.error is not None:
-            return (f"{self.names} could not run the model: {self.error}", *self.excuses)
+            return (f"{self.names} could not run the model: {self.error}", *excuses)
         failed = (o for o in self.original if not o.ok)
-        return (*(f"on {self.names}: {failure_of(output)}" for output in failed), *self.excuses)
+        return (*(f"on {self.names}: {failure_of(output)}" for output in failed), *excuses)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -119,7 +236,7 @@ class DeviceComparison:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What a device made of every output."""
+        """How far off a device is in every output."""
         if self.error is not None:
             return ()
         return (
@@ -130,26 +247,12 @@ class DeviceComparison:
             *self.notes,
         )
 
-    @property
-    def excuses(self) -> tuple[str, ...]:
-        """What the provider does to the original as well: that is not the rewrite's fault."""
-        if self.itself_error is not None:
-            return (f"the original fails there as well: {self.itself_error}",)
-        return tuple(
-            f"the original differs there as well, against the CPU: {error_of(output)}"
-            for output in self.itself
-            if not output.ok
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class FedBack:
-    """Both models after many calls, each with the states that it made itself.
+    """Both models after many calls, each with the `states` that it made itself.
 
-    Attributes:
-        calls: How many.
-        states: The outputs that were fed back.
-        outputs: How far the outputs of the last calls are off.
+    `outputs` are how far those of the last calls are off.
     """
 
     calls: int
@@ -157,25 +260,24 @@ class FedBack:
     outputs: tuple[OutputComparison, ...]
 
     @property
-    def where(self) -> str:
-        """What was done, as the beginning of a line."""
+    def _where(self) -> str:
         return f"after {self.calls:,} calls with {', '.join(self.states)} fed back"
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is wrong after the last call, one line each."""
+        """The failures after the last call, one line each."""
         failed = (o for o in self.outputs if not o.ok and not o.excuse)
-        return tuple(f"{self.where}: {failure_of(output)}" for output in failed)
+        return tuple(f"{self._where}: {failure_of(output)}" for output in failed)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What yardsticks move as far, one line each."""
-        return tuple(f"{self.where}: {doubt_of(o)}" for o in self.outputs if o.excuse)
+        """The failures that a yardstick excuses, one line each."""
+        return tuple(f"{self._where}: {doubt_of(o)}" for o in self.outputs if o.excuse)
 
     def __str__(self) -> str:
         """Return how far off it is then."""
         worst = worst_of(self.outputs)
-        return f"{self.where}: " + ("no error" if worst is None else f"worst {error_of(worst)}")
+        return f"{self._where}: " + ("no error" if worst is None else f"worst {error_of(worst)}")
 
 
 Outcome = Literal["held", "failed", "doubtful", "left out"]
@@ -186,13 +288,12 @@ class StressResult:
     """One stress input.
 
     Attributes:
-        name: What kind it is, such as "late positions".
+        name: Its kind, such as "late positions".
         inputs: The inputs of the model that differ from plausible ones: name, shape and range.
-        outcome: "held"; "failed"; "doubtful", if the numbers are those of another scale than the
-            model may be meant for, and it holds for that; or "left out", because the original
-            itself fails on it, the rounded weights alone are as far off, or for lack of time or
-            memory.
-        why: What does not hold, or why it was left out; "" if it held.
+        outcome: "held"; "failed"; "doubtful", if it fails on numbers of another scale than the
+            model may be meant for, and passes on those; or "left out", because the original itself
+            fails on it, is as unsteady, or time was short.
+        why: The failure, or why it was left out; "" if it held.
         outputs: One comparison per output; errors are relative to the output's size on plausible
             inputs where it is smaller than that.
         first: The first value inside that went wrong, if it failed and that is known.
@@ -207,7 +308,7 @@ class StressResult:
 
     @property
     def failure(self) -> str:
-        """What does not hold on which input, in one line."""
+        """The failure and its input, in one line."""
         place = "" if self.first is None else f"; first wrong: {self.first}"
         return f"on {self.name} ({', '.join(self.inputs)}): {self.why}{place}"
 
@@ -219,30 +320,24 @@ class StressResult:
 
 @dataclass(frozen=True, slots=True)
 class StressReport:
-    """All stress inputs of a model.
-
-    Attributes:
-        results: One per kind that concerns the model.
-        seconds: How long they took.
-        budget: How many seconds they were allowed.
-    """
+    """All stress inputs of a model: one result per kind that concerns it, and seconds."""
 
     results: tuple[StressResult, ...]
     seconds: float
     budget: float
 
     def of(self, *outcomes: Outcome) -> list[StressResult]:
-        """Return the results that ended so."""
+        """Return the results with one of these outcomes."""
         return [result for result in self.results if result.outcome in outcomes]
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What does not hold, one line per input."""
+        """The failures, one line per input."""
         return tuple(result.failure for result in self.of("failed"))
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is lost on inputs of a scale that the model may be meant for, one line each."""
+        """Losses on inputs of a scale that the model may be meant for, one line each."""
         return tuple(f"{r.failure}. {_EXCLUDED}" for r in self.of("doubtful") if r.loses)
 
     @property
@@ -260,12 +355,5 @@ class StressReport:
         return [
             f"stress inputs ({self.seconds:.1f} s; {limit}): {tried or 'none fit this model'}",
             *(f"left out: {r.name}: {r.why}" for r in self.of("left out")),
-            *(
-                f"not counted: {r.name}: fully masked rows of output {o.name}, whose error is "
-                f"{percent(o.apart_error)} of its peak"
-                for r in self.results
-                for o in r.outputs
-                if o.apart_error > ERROR
-            ),
             *(f"doubtful: {r.failure}. {_EXCLUDED}" for r in self.of("doubtful") if not r.loses),
         ]

@@ -1,18 +1,16 @@
-"""What `verify` found: one frozen report, as text and as JSON.
+"""The findings of `verify`: one frozen report, as text and as JSON.
 
 Evidence: that of verification.py, whose findings these are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite import targets
 from amp_rewrite.base.printable import counted, percent
-from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.compare import verify_texts as texts
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.selections import SelectionComparison
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
@@ -21,6 +19,13 @@ from amp_rewrite.numerics.compare.verify_records import (
     FedBack,
     Inside,
     StressReport,
+    doubt_of,
+    error_of,
+    explained,
+    failure_of,
+    output_line,
+    test_of,
+    worst_of,
 )
 from amp_rewrite.rewriting.report.records import VERSION, Shown
 
@@ -39,26 +44,24 @@ class VerifyReport(Shown):
         tolerances: What the outputs may differ by.
         outputs: One comparison per output.
         infinities: Values inside that became infinite or NaN, in topological order. They count as
-            failures even if a later node absorbs them and the outputs are finite: the numbers that
-            they replace are lost, and another input may let them through.
+            failures even if a later node absorbs them: another input may let them through.
         misfits: The first node that computes something else of the same inputs than the original's:
-            the file is broken there, which counts as a failure if the outputs do not show it, too.
+            the file is broken there.
         device: The comparison with real hardware, or None if there is none.
-        stress: What was found on stress inputs, or None if none were asked for.
+        stress: The findings on stress inputs, or None if none were asked for.
         left_out: Feeds that do not count, because the original is not finite on them.
-        target: Whose kernels were emulated.
-        shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
-        control: How far the outputs are off that the model's rounded weights bring alone, computed
-            in float32; empty if no weight is low, or the model does not run so.
+        control: The errors of the model's rounded weights alone, computed in float32; empty if no
+            weight is in 16 bits, or the model does not run so.
         moves: How far the original's outputs move in float32 where its inputs move by one part in a
             million; empty if no input can be moved.
+        selections: The choices of nodes such as TopK in both models.
+        target: Whose kernels were emulated.
         refused: Why ONNX Runtime does not load the rewritten model; None if it does, or if it is an
             object of 2 GiB or more.
-        selections: What nodes such as TopK select in both models.
         unfinished: What a time limit kept from being compared; None if nothing was.
         fed_back: The models after many calls, with states fed back; None if none was found.
         predicted: Output -> the error that rounding is predicted to make, relative to its spread;
-            empty if the error budget was not asked (`verify --budget`). It never fails a model.
+            empty without `verify --budget`. It never fails a model.
     """
 
     precision: str
@@ -79,7 +82,6 @@ class VerifyReport(Shown):
     unfinished: str | None = None
     fed_back: FedBack | None = None
     predicted: Mapping[str, float] = field(default_factory=dict[str, float])
-    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -88,23 +90,29 @@ class VerifyReport(Shown):
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is wrong, one line each."""
+        """The failures, one line each."""
         return self.verdict.failures
 
     @property
     def verdict(self) -> Verdict:
-        """What follows from all that was found."""
-        failed = [output for output in self.outputs if not output.ok]
+        """The verdict on all that was found."""
         failures = [] if self.refused is None else [self.refused]
         doubts = [] if self.unfinished is None else [self.unfinished]
         moved = {"weights": self.control, "original": self.moves}
-        for output in failed:
+        for output in self.outputs:
+            if output.ok:
+                continue
             if output.excuse:
-                doubts.append(texts.doubt_of(output, moved[output.excuse], self.precision))
+                doubts.append(doubt_of(output, moved[output.excuse], self.precision))
             else:
-                failures.append(texts.failure_of(output))
+                failures.append(failure_of(output))
         if self.infinities:
-            failures.append(self._overflow)
+            first = self.infinities[0]
+            is_absorbed = all(not o.inf and not o.nan for o in self.outputs)
+            failures.append(
+                f"{len(self.infinities)} values inside overflow, first {first.place}: {first.lost} "
+                f"where the original is finite{'; the outputs absorb it' if is_absorbed else ''}"
+            )
         failures += [misfit.misfit for misfit in self.misfits]
         for found in (self.fed_back, self.stress):
             failures += () if found is None else found.failures
@@ -118,14 +126,15 @@ class VerifyReport(Shown):
             worst=self._worst,
         )
 
-    @property
-    def _overflow(self) -> str:
-        """Say what overflows inside, and whether the outputs show it."""
-        first = self.infinities[0]
-        finite = all(not o.inf and not o.nan for o in self.outputs)
-        return (
-            f"{len(self.infinities)} values inside overflow, first {first.place}: {first.lost} "
-            f"where the original is finite{'; the outputs absorb it' if finite else ''}"
+    def verdict_beside(self, failures: Sequence[str], doubts: Sequence[str], to: str) -> Verdict:
+        """Return the verdict with other findings, on a comparison with `to`."""
+        shown, is_compared = self.verdict, self.compared
+        return judged(
+            (*failures, *shown.failures),
+            (*doubts, *(shown.doubts if is_compared else ())),
+            None if is_compared else "; ".join(shown.doubts),
+            inputs=shown.inputs,
+            worst=f"{shown.worst}{to}",
         )
 
     @property
@@ -138,10 +147,10 @@ class VerifyReport(Shown):
 
     @property
     def _worst(self) -> str:
-        worst, strict = texts.worst_of(self.outputs), self.tolerances.strict
+        worst, strict = worst_of(self.outputs), self.tolerances.strict
         if worst is None:
             return ""
-        said = f"worst {texts.error_of(worst, strict=strict)}"
+        said = f"worst {error_of(worst, strict=strict)}"
         alone = next((o for o in self.control if o.name == worst.name), None)
         if alone is None or alone.error is None:
             return said
@@ -178,10 +187,7 @@ class VerifyReport(Shown):
         return max((output.error or 0.0 for output in self.outputs), default=0.0)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what to know of the verdict besides its line, one line each.
-
-        That is what was tried as stress, what was left out, and what yardsticks bring.
-        """
+        """Return notes on stress inputs, on what was left out, and on yardsticks, one line each."""
         moved = max((output.error or 0.0 for output in self.moves), default=0.0)
         changes = (
             f"the float32 original changes by {percent(moved)} of the output's spread when its "
@@ -198,8 +204,7 @@ class VerifyReport(Shown):
                 if o.constant is not None
             ),
             *(
-                f"output {o.name}: {o.apart} elements in fully masked rows do not count; their "
-                f"worst error is {percent(o.apart_error)} of its peak"
+                f"output {o.name}: {o.apart} elements in fully masked rows do not count"
                 for o in self.outputs
                 if o.apart
             ),
@@ -214,15 +219,15 @@ class VerifyReport(Shown):
             f"{self.precision}, emulated for {self.target}, against the original: "
             f"{counted(self.feeds, 'feed')} ({self.data})"
         )
-        yield from map(texts.output_line, self.outputs)
+        yield from map(output_line, self.outputs)
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:
-                yield texts.explained(output, self.predicted[output.name])
+                yield explained(output, self.predicted[output.name])
         yield from () if self.device is None else self.device.details
         yield from self.notes()
-        yield texts.test_of(self.tolerances)
+        yield test_of(self.tolerances)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, version 1; NaN and infinities are None."""
-        judgement = {"notes": list(self.notes()), "test": texts.test_of(self.tolerances)}
+        judgement = {"notes": list(self.notes()), "test": test_of(self.tolerances)}
         return {"version": VERSION} | self.verdict.to_dict() | judgement | Shown.to_dict(self)

@@ -24,20 +24,16 @@ _LEAST_GAIN = 0.01
 
 
 def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | None:
-    """Return the oldest opset at which most of the arithmetic could be low.
+    """Return the oldest opset at which most of the arithmetic could be in 16 bits.
 
-    What is counted are the multiply-accumulates of allow-list operators of ai.onnx whose schema
-    does not admit the low type at the model's opset but at a newer one, where the target has a
-    kernel; no painting tells whether all of them would become low. Those that the model computes
-    in 16 bits already count as low, so that a second rewrite advises what the first one did.
-
-    An opset at which an operator loses the kernel that it has is advised only where there is no
-    other one: then it runs elsewhere, such as MaxPool of opset 22, of which ONNX Runtime's CUDA
-    provider has none.
+    Counted are the multiply-accumulates of allow-list operators of ai.onnx whose schema admits the
+    type at a newer opset only, where the target has a kernel. Those that the model computes in 16
+    bits already count as well, so that a second rewrite advises what the first one did. An opset at
+    which an operator loses its kernel is advised only where there is no other one.
 
     Returns:
-        The opset, the share that could be low then, and what loses its kernel; None where the share
-        is not 1 % more than now.
+        The opset, the share that could be in 16 bits then, and what loses its kernel; None where
+        the share is not 1 % more than now.
     """
     needed = _needed_opsets(context)
     if not needed:
@@ -98,7 +94,7 @@ def _lost_kernels(context: PaintContext, opset: int) -> tuple[str, ...]:
 
 
 def _low_already(context: PaintContext) -> Iterator[int]:
-    """Yield the nodes of the allow list that the model itself computes in 16 bits."""
+    """Yield the allow-list nodes that the model itself computes in 16 bits."""
     graph, flat = context.type_graph, context.type_graph.flat
     types = {tensor(dtype.number) for dtype in LOW.values()}
     for node in range(flat.n_nodes):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
@@ -16,7 +16,7 @@ from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, PassReason, Reason
-from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
 from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
@@ -72,9 +72,11 @@ def summarize(
     context: PaintContext, painting: Painting, plan: CastPlan, removed: int, sizes: Sizes
 ) -> Summary:
     """Return the figures."""
-    graph = context.type_graph
-    is_constant = constant_nodes(graph.flat)
+    graph, flat = context.type_graph, context.type_graph.flat
+    is_constant = constant_nodes(flat)
     allow = nodes_of(graph, context.on(ListName.ALLOW))
+    low = {value for value, type_ in enumerate(graph.types) if type_ == tensor(context.low.number)}
+    sources = {*flat.nodes_of("Cast", "Constant")} if low else set[int]()
     moved = [cast_bytes(context, sizes, cast.value) for cast in plan.casts]
     return Summary(
         nodes_converted=len(nodes_of(graph, painting.allow)),
@@ -84,19 +86,9 @@ def summarize(
         compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
         cast_bytes=sum(count or 0 for count in moved),
         casts_of_unknown_size=moved.count(None),
-        nodes_low_before=_low_before(context),
+        nodes_low_before=len({flat.producer[v] for v in low} - sources - {ABSENT}),
         operands_with_axes=len(plan.ranks),
     )
-
-
-def _low_before(context: PaintContext) -> int:
-    """Return how many nodes computed in the low type before, casts and constants aside."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    low = {value for value, type_ in enumerate(graph.types) if type_ == tensor(context.low.number)}
-    if not low:
-        return 0
-    sources = {*flat.nodes_of("Cast", "Constant")}
-    return len({flat.producer[v] for v in low} - sources - {ABSENT})
 
 
 def nodes_of(graph: TypeGraph, vertices: Array) -> Array:
@@ -128,49 +120,31 @@ def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, st
 
 
 def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
-    overflow, underflow = Reason.CONSTANT_OVERFLOW, Reason.CONSTANT_UNDERFLOW
-    replaced = _changed(
-        context, plan, WeightStats.overflow, lambda w: "saturated" if w.saturate else "unbounded"
-    )
-    flushed = _changed(context, plan, WeightStats.flushed_to_zero, lambda _: "flushed")
+    graph, names = context.type_graph, context.type_graph.flat.value_names
+    overflow = [*_kept(context, Reason.CONSTANT_OVERFLOW)]
+    underflow = [*_kept(context, Reason.CONSTANT_UNDERFLOW)]
+    stored: list[StoredRecord] = []
+    for weight in plan.weights:
+        stats, name = context.values.stats(weight.value, weight.tensor), names[weight.value]
+        consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
+        if count := stats.overflow(weight.dtype):
+            action = "saturated" if weight.saturate else "unbounded"
+            overflow.append(RangeRecord(name, count, stats.max_abs, action, consumers))
+        if count := stats.flushed_to_zero(weight.dtype):
+            underflow.append(RangeRecord(name, count, stats.max_abs, "flushed", consumers))
+        if weight.loss is not None:
+            saved = FLOAT32.numpy.itemsize - weight.dtype.numpy.itemsize
+            loss, size = weight.loss, saved * weight.tensor.size
+            row = StoredRecord(name, weight.dtype.name, size, loss.largest_relative, loss.small)
+            stored.append(row)
     gone = {w.value for w in plan.weights if not w.keep_float32}
     return WeightsRecord(
         converted=sum(1 for w in plan.weights if w.uses),
-        kept=sum(1 for v in read_constants(context.type_graph) if v not in gone),
-        overflow=(*_kept(context, overflow), *replaced),
-        underflow=(*_kept(context, underflow), *flushed),
-        stored=tuple(_stored(context, plan)),
+        kept=sum(1 for v in read_constants(graph) if v not in gone),
+        overflow=tuple(overflow),
+        underflow=tuple(underflow),
+        stored=tuple(stored),
     )
-
-
-def _stored(context: PaintContext, plan: CastPlan) -> Iterator[StoredRecord]:
-    for weight in plan.weights:
-        if weight.loss is not None:
-            saved = FLOAT32.numpy.itemsize - weight.dtype.numpy.itemsize
-            yield StoredRecord(
-                name=context.type_graph.flat.value_names[weight.value],
-                dtype=weight.dtype.name,
-                bytes_saved=saved * weight.tensor.size,
-                largest_relative=weight.loss.largest_relative,
-                small=weight.loss.small,
-            )
-
-
-def _changed(
-    context: PaintContext,
-    plan: CastPlan,
-    count_of: Callable[[WeightStats, DType], int],
-    action_of: Callable[[PlannedWeight], str],
-) -> Iterator[RangeRecord]:
-    """Yield a record per converted constant that loses elements, of which `count_of` tells."""
-    graph = context.type_graph
-    for weight in plan.weights:
-        stats = context.values.stats(weight.value, weight.tensor)
-        count = count_of(stats, weight.dtype)
-        if count:
-            name, action = graph.flat.value_names[weight.value], action_of(weight)
-            consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
-            yield RangeRecord(name, count, stats.max_abs, action, consumers)
 
 
 def _kept(context: PaintContext, reason: PassReason) -> Iterator[RangeRecord]:

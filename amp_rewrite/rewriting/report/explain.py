@@ -19,6 +19,9 @@ from amp_rewrite.rewriting.reasons import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
+Index = Mapping[str, tuple[NodeRecord, VariableRecord]]
+"""Vertex, "node/variable" -> its records."""
+
 
 class Reported(Protocol):
     """An object with a report, such as the result of `rewrite`."""
@@ -32,20 +35,28 @@ class Reported(Protocol):
 def explain(result: Report | Reported, node: str) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
-    Args:
-        result: What `rewrite` returned, or its report.
-        node: The name of a node, or of a module such as "encoder.layers.0": all nodes in it that
-            have float32 type variables. Of a result, the name of a value, too: the node that makes
-            it, or the nodes that read an input or a constant.
+    The name may be that of a node, or of a module such as "encoder.layers.0": all nodes in it that
+    have float32 type variables. Of a result, it may be that of a value, too: the node that makes
+    it, or the nodes that read an input or a constant.
 
     Raises:
         OptionError: The model has nothing of this name, or something else than a result was given.
     """
-    report = _report_of(result)
+    report = result if isinstance(result, Report) else getattr(result, "report", None)
+    if not isinstance(report, Report):
+        raise OptionError(
+            "there is nothing to explain",
+            found=f"an object of type {type(result).__name__}",
+            expected="what amp_rewrite.rewrite returned, or its report",
+        )
     arguments.text("node", node, what="the name of a node, a module or a value")
     flat = getattr(result, "flat", None)
     records = _records_of(report, flat if isinstance(flat, FlatGraph) else None, node)
-    index = vertices_by_name(report)
+    index = {  # of nodes of one name those of the first
+        f"{record.name}/{name}": (record, variable)
+        for record in reversed(report.nodes)
+        for name, variable in record.variables.items()
+    }
     lines = (printable(line) for record in records for line in _lines(report, record, index))
     return "\n".join(lines)
 
@@ -73,64 +84,35 @@ def _records_of(report: Report, flat: FlatGraph | None, name: str) -> list[NodeR
     return [record for record in found if record.variables] or found[:1]
 
 
-def _report_of(result: object) -> Report:
-    report = result if isinstance(result, Report) else getattr(result, "report", None)
-    if not isinstance(report, Report):
-        raise OptionError(
-            "there is nothing to explain",
-            found=f"an object of type {type(result).__name__}",
-            expected="what amp_rewrite.rewrite returned, or its report",
-        )
-    return report
-
-
-def vertices_by_name(report: Report) -> dict[str, tuple[NodeRecord, VariableRecord]]:
-    """Return "node/variable" -> its records; of nodes of one name those of the first."""
-    return {
-        f"{record.name}/{name}": (record, variable)
-        for record in reversed(report.nodes)
-        for name, variable in record.variables.items()
-    }
-
-
-def _lines(
-    report: Report, record: NodeRecord, index: dict[str, tuple[NodeRecord, VariableRecord]]
-) -> list[str]:
+def _lines(report: Report, record: NodeRecord, index: Index) -> list[str]:
     where = f" of {record.module}" if record.module else ""
     where += f" in {record.scope}" if record.scope else ""
     if not record.variables:
         return [f"{record.name} ({record.op}{where}) has no float32 type variable: left as it is"]
     lines: list[str] = []
-    many = len(record.variables) > 1
+    scaled = "" if report.scaling is None else report.scaling.of_node(record.name)
     for name, variable in record.variables.items():
-        title = f"{record.name}/{name}" if many else record.name
-        verb = "stays" if variable.dtype == FLOAT32.name else "becomes"
+        title = f"{record.name}/{name}" if len(record.variables) > 1 else record.name
+        is_low = variable.dtype != FLOAT32.name
+        is_told = record.group is None or record.group in (variable.detail or "")
+        ends = (
+            f"it cannot exceed {variable.bound:.4g}" if is_low and variable.bound else "",
+            "" if is_told else f"part of {record.group}",
+            scaled,
+        )
+        chain = _chain(report, f"{record.name}/{name}", variable, index)
         lines.append(
-            f"{title} ({record.op}{where}) {verb} {variable.dtype}: "
-            f"{_chain(report, f'{record.name}/{name}', variable, index)}{_bound(variable)}"
-            f"{_group(record, variable)}{_scaled(report, record)}"
+            f"{title} ({record.op}{where}) {'becomes' if is_low else 'stays'} {variable.dtype}: "
+            + "; ".join((chain, *filter(None, ends)))
         )
     return lines
-
-
-def _scaled(report: Report, record: NodeRecord) -> str:
-    """Return what scaling does to a node."""
-    said = "" if report.scaling is None else report.scaling.of_node(record.name)
-    return f"; {said}" if said else ""
-
-
-def _group(record: NodeRecord, variable: VariableRecord) -> str:
-    """Return what a node is a part of, if the reason has not said so."""
-    if record.group is None or record.group in (variable.detail or ""):
-        return ""
-    return f"; part of {record.group}"
 
 
 def _chain(
     report: Report,
     start: str,
     variable: VariableRecord,
-    index: dict[str, tuple[NodeRecord, VariableRecord]],
+    index: Index,
 ) -> str:
     """Follow `because` to its origin: phrase, origin (its reason), through the vertices between."""
     path = [start]
@@ -165,13 +147,7 @@ def _detail(variable: VariableRecord) -> str:
     return f": {variable.detail}" if variable.detail else ""
 
 
-def _bound(variable: VariableRecord) -> str:
-    """Return what a low result cannot exceed, as far as that is proved."""
-    is_low = variable.dtype != FLOAT32.name
-    return f"; it cannot exceed {variable.bound:.4g}" if is_low and variable.bound else ""
-
-
-def _node_name(vertex: str, index: dict[str, tuple[NodeRecord, VariableRecord]]) -> str:
+def _node_name(vertex: str, index: Index) -> str:
     entry = index.get(vertex)
     return vertex if entry is None else entry[0].name
 
@@ -192,10 +168,9 @@ def node_notes(report: Report) -> dict[int, dict[str, str]]:
 
 def _reason(report: Report, variable: VariableRecord) -> str:
     """Return the word of a reason, what it says, and where it came from."""
-    said = phrase(variable.reason, report.precision, report.target)
     origin = f" {variable.because}" if variable.because and not variable.detail else ""
-    detail = f": {variable.detail}" if variable.detail else ""
-    return printable(f"{variable.reason}: {said}{origin}{detail}")
+    said = f"{_phrase(report, variable)}{origin}{_detail(variable)}"
+    return printable(f"{variable.reason}: {said}")
 
 
 def _by_variable(node: NodeRecord, texts: dict[str, str]) -> str:
@@ -206,12 +181,9 @@ def _by_variable(node: NodeRecord, texts: dict[str, str]) -> str:
 
 
 def note_nodes(flat: FlatGraph, notes: Mapping[int, Mapping[str, str]]) -> None:
-    """Add notes to the metadata of nodes; those under the same keys are replaced.
+    """Add notes (node -> key -> note) to the metadata of nodes, or replace them.
 
-    Args:
-        flat: A model; what is saved of it has the notes. Its nodes become other messages, for the
-            caller of a rewrite may hold those that were given.
-        notes: Node -> key -> note.
+    The nodes become other messages, for the caller of a rewrite may hold those that were given.
     """
     for node, entries in notes.items():
         node_before, message = flat.nodes[node], NodeProto()

@@ -13,7 +13,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.modules import all_names, nodes_called
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
+from amp_rewrite.rewriting.paint.painting import Color, Painting
 from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
@@ -32,11 +32,8 @@ def explain_after(
 ) -> list[str]:
     """Return the painting after each time that a pass was asked: a line a type variable.
 
-    Args:
-        flat: The model of a rewrite; it is painted again.
-        options: The options of that.
-        name: The name of the pass, or of a rule of the user.
-        nodes: Names of nodes, modules or values; none for all nodes that have a mark.
+    `name` is that of the pass, or of a rule of the user; `nodes` those of nodes, modules or values,
+    none for all nodes that have a mark.
 
     Raises:
         OptionError: There is no such pass, or no such node.
@@ -78,19 +75,16 @@ def _lines(
     context: PaintContext, before: Painting, after: Painting, title: str, nodes: Collection[int]
 ) -> Iterator[str]:
     graph, new = context.type_graph, after.changes(before)
+    target = "" if context.target is None else context.target.name
+    colors = {Color.ALLOW: context.low.name, Color.DENY: "denied", Color.NONE: FLOAT32.name}
     low, denied = int(after.allow.sum()), int(after.deny.sum())
     marked = counted(len(new), "type variable")
     yield f"{title}: {marked} marked; {low} of {after.size} {context.low.name}, {denied} denied"
     for vertex, mark in sorted(after.marks.items()):
         if not nodes or graph.nodes[vertex] in nodes:
-            yield printable(f"{_NEW if vertex in new else _OLD} {_told(context, vertex, mark)}")
-
-
-def _told(context: PaintContext, vertex: int, mark: Mark) -> str:
-    graph, target = context.type_graph, context.target
-    colors = {Color.ALLOW: context.low.name, Color.DENY: "denied", Color.NONE: FLOAT32.name}
-    said = phrase(mark.reason, context.low.name, "" if target is None else target.name)
-    origin = "" if mark.because is None else f", from {graph.name(mark.because)}"
-    detail = f": {mark.detail}" if mark.detail else ""
-    op = graph.operator_of(vertex).op_type
-    return f"{graph.name(vertex)} ({op}) {colors[mark.color]}: {said}{origin}{detail}"
+            said = phrase(mark.reason, context.low.name, target)
+            origin = "" if mark.because is None else f", from {graph.name(mark.because)}"
+            detail = f": {mark.detail}" if mark.detail else ""
+            op, color = graph.operator_of(vertex).op_type, colors[mark.color]
+            line = f"{graph.name(vertex)} ({op}) {color}: {said}{origin}{detail}"
+            yield printable(f"{_NEW if vertex in new else _OLD} {line}")

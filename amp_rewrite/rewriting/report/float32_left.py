@@ -7,7 +7,7 @@ not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto
@@ -17,7 +17,7 @@ from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
-from amp_rewrite.graph.infer import FlatTypes, infer
+from amp_rewrite.graph.infer import infer
 from amp_rewrite.rewriting.reasons import plain_phrase
 
 if TYPE_CHECKING:
@@ -32,11 +32,8 @@ _OTHER = "reads or makes float32"
 
 def float32_left(flat: FlatGraph) -> dict[str, str]:
     """Return the names of the nodes that read or make float32 or float64 -> their operators."""
-    return dict(_wide_nodes(flat, infer(flat)))
-
-
-def _wide_nodes(flat: FlatGraph, types: FlatTypes) -> Iterator[tuple[str, str]]:
-    wide = [element(t) in _WIDE if t is not None else False for t in types]
+    left: dict[str, str] = {}
+    wide = [element(t) in _WIDE if t is not None else False for t in infer(flat)]
     inputs, outputs = {*flat.main.inputs}, {*flat.main.outputs}
     for node, name in enumerate(flat.node_names):
         op, reads, results = flat.called(node).op_type, flat.inputs_of(node), flat.outputs_of(node)
@@ -49,18 +46,15 @@ def _wide_nodes(flat: FlatGraph, types: FlatTypes) -> Iterator[tuple[str, str]]:
         settings = is_cast or any(v != ABSENT and wide[v] for v in results)
         counts = [v for v in held if settings or stored_tensor(flat, v) is None]
         if counts or any(v != ABSENT and wide[v] for v in results):
-            yield name, op
+            left[name] = op
+    return left
 
 
 def lines_of_left(left: Mapping[str, str], why: Mapping[str, str], precision: str) -> list[str]:
     """Return one line for each operator and reason that keeps nodes from being in 16 bits.
 
-    Nodes that were added count where there is nothing else.
-
-    Args:
-        left: Node -> its operator.
-        why: Node -> what is said of it; the others read or make float32 beside these.
-        precision: The type that all were to be in.
+    `left` has the operators of nodes, `why` the reasons of some. Nodes that were added count where
+    there is nothing else.
     """
     nodes_of: dict[tuple[str, str], list[str]] = {}
     original = {node: op for node, op in left.items() if not node.endswith(SUFFIX)}
@@ -68,14 +62,10 @@ def lines_of_left(left: Mapping[str, str], why: Mapping[str, str], precision: st
         nodes_of.setdefault((op, why.get(node, _OTHER)), []).append(node)
     named = sorted(nodes_of.items(), key=lambda item: item[0][1] == _OTHER)
     return [
-        f"{counted(len(nodes), 'node')} of {op} cannot be {precision}: {_named(nodes)} {reason}"
+        f"{counted(len(nodes), 'node')} of {op} cannot be {precision}: {', '.join(nodes[:_NAMED])}"
+        f"{f' and {len(nodes) - _NAMED} more' if len(nodes) > _NAMED else ''}: {reason}"
         for (op, reason), nodes in named
     ]
-
-
-def _named(nodes: list[str]) -> str:
-    more = len(nodes) - _NAMED
-    return ", ".join(nodes[:_NAMED]) + (f" and {more} more:" if more > 0 else ":")
 
 
 def reasons_of(report: Report) -> dict[str, str]:

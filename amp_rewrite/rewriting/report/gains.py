@@ -19,13 +19,7 @@ _ABOUT_HALF = (0.495, 0.515)
 
 
 class Sizes(NamedTuple):
-    """How large a model is before and after.
-
-    Attributes:
-        before: The bytes of its files.
-        after: The bytes of the rewritten model's files.
-        exact: Whether the latter were written and looked at, not computed from the plan.
-    """
+    """The bytes of a model's files before and after; `exact` if the latter were written."""
 
     before: int
     after: int
@@ -33,62 +27,34 @@ class Sizes(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The latter of the former."""
+        """The size after, relative to that before."""
         return self.after / self.before if self.before else 1.0
-
-
-def bytes_added(plan: CastPlan) -> int:
-    """Return by how much the weights of a plan make a file larger; negative if it is smaller."""
-    added = 0
-    for weight in plan.weights:
-        gone = 0 if weight.keep_float32 else FLOAT32.numpy.itemsize
-        added += weight.tensor.size * (weight.dtype.numpy.itemsize - gone)
-    return added
-
-
-def planned_size(before: int, plan: CastPlan) -> Sizes:
-    """Return about how large the rewritten model will be: what its weights save is taken off."""
-    return Sizes(before, max(0, before + bytes_added(plan)), exact=False)
 
 
 def headline(
     precision: str, summary: Summary, sizes: Sizes | None = None, left: str | None = None
 ) -> str:
-    """Return what was gained: size if that is known, and the share of the arithmetic.
+    """Return what was gained: "100 % of the arithmetic in float16; half the file size".
 
-    `left` says why nothing is low, where more is known of it than that nothing is.
-
-    Example:
-        "100 % of the arithmetic in float16; half the file size"
+    `left` says why nothing is in 16 bits, if more is known of it.
     """
+    casts = f"; {counted(summary.casts_added, 'cast')} added" if summary.casts_added else ""
     if not summary.nodes_converted and summary.nodes_low_before:
         count = summary.nodes_low_before
         verb, them = ("is", "it") if count == 1 else ("are", "them")
         return (
             f"{counted(count, 'node')} {verb} {precision} already; `convert` leaves {them}. "
-            f"Use `check` and `repair` for 16-bit files{_casts_alone(summary)}"
+            f"Use `check` and `repair` for 16-bit files{casts}"
         )
     if not summary.nodes_converted:
         done = "" if summary.casts_added else "nothing changed: "
         why = left or f"{done}no part of the model can compute in {precision}"
-        return f"{why}{_casts_alone(summary)}"
-    share = summary.compute_converted
-    parts = [f"{_percent(share)} of the arithmetic in {precision}"]
-    if sizes is not None:
-        parts.append(_size(sizes.share))
-    return "; ".join(parts)
-
-
-def _casts_alone(summary: Summary) -> str:
-    """Return what is said of Casts where no node was converted."""
-    count = summary.casts_added
-    return f"; {counted(count, 'cast')} added" if count else ""
-
-
-def _size(share: float) -> str:
-    if _ABOUT_HALF[0] <= share <= _ABOUT_HALF[1]:
-        return "half the file size"
-    return f"{_percent(share)} of the file size"
+        return f"{why}{casts}"
+    gain = f"{_percent(summary.compute_converted)} of the arithmetic in {precision}"
+    if sizes is None:
+        return gain
+    is_half = _ABOUT_HALF[0] <= sizes.share <= _ABOUT_HALF[1]
+    return f"{gain}; {'half' if is_half else f'{_percent(sizes.share)} of'} the file size"
 
 
 def _percent(share: float) -> str:
@@ -100,9 +66,7 @@ def _percent(share: float) -> str:
 
 
 def sizes_of(model: Path, flat: FlatGraph, plan: CastPlan, rewritten: Path | None) -> Sizes:
-    """Return how large a model is before and after.
-
-    `rewritten` is None if it was not saved, so that its size is computed.
+    """Return how large a model is before and after, from the plan if nothing was `rewritten`.
 
     Raises:
         LoadError: A file cannot be read.
@@ -110,16 +74,16 @@ def sizes_of(model: Path, flat: FlatGraph, plan: CastPlan, rewritten: Path | Non
     is_read = flat.files.base_dir is not None  # else it came from memory, or was inlined
     before = os.path.getsize(model) + flat.files.total if is_read else size_of(model)
     if rewritten is None:
-        return planned_size(before, plan)
+        added = 0
+        for weight in plan.weights:
+            gone = 0 if weight.keep_float32 else FLOAT32.numpy.itemsize
+            added += weight.tensor.size * (weight.dtype.numpy.itemsize - gone)
+        return Sizes(before, max(0, before + added), exact=False)
     is_one_file = is_read and can_save(flat) and not flat.files.total
     after = os.path.getsize(rewritten) if is_one_file else size_of(rewritten)
     return Sizes(before, after, exact=True)
 
 
 def size_of(model: Path) -> int:
-    """Return the bytes of a model's file and of the data files that it names.
-
-    Raises:
-        LoadError: It cannot be read.
-    """
+    """Return the bytes of a model's file and of the data files that it names."""
     return os.path.getsize(model) + read_flat(model).files.total

@@ -19,26 +19,14 @@ _INPUTS = "inputs.npz"
 
 
 class NextStep(NamedTuple):
-    """One thing to try.
-
-    Attributes:
-        why: What it is good for, a sentence.
-        command: The command to type.
-    """
+    """One thing to try: why, a sentence, and the command to type."""
 
     why: str
     command: str
 
 
 class Names(NamedTuple):
-    """The names of the files in the commands.
-
-    Attributes:
-        model: The model before.
-        output: The rewritten model.
-        data: The files or folders of data that were given.
-        written: Whether the rewritten model is there.
-    """
+    """The names of the files in the commands, and whether the rewritten model is `written`."""
 
     model: str
     output: str
@@ -63,25 +51,24 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
 
 def longer_search(report: Report, names: Names, rtol: float | None, budget: float) -> NextStep:
     """Return the command with a larger budget, where one ended before its end."""
-    words = [names.with_data.strip() or "--verify"]
-    words += [] if rtol is None else [f"--rtol {rtol:g}"]
+    limit = "" if rtol is None else f" --rtol {rtol:g}"
     return NextStep(
         "Give it more time, or allow a larger error.",
-        f"{_convert(report, names)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
+        f"{_convert(report, names)}{names.with_data or ' --verify'}{limit} "
+        f"--budget {MORE * budget:g}s",
     )
 
 
 def measured_conversion(report: Report, names: Names) -> str:
-    """Return the command that tells on data whether values overflow."""
-    words = names.with_data.strip() or f"--data {_INPUTS}"
-    return f"{_convert(report, names)}{_opset(report)} {words}"
+    """Return the command that measures on data whether values overflow."""
+    return f"{_convert(report, names)}{names.with_data or f' --data {_INPUTS}'}"
 
 
 def strict_conversion(report: Report, names: Names) -> NextStep:
     """Return the command that fails where nothing can be converted."""
     return NextStep(
         "Fail if nothing can be converted, instead of writing the model unchanged.",
-        f"{_convert(report, names)} --strict",
+        f"{_convert(report, names, opset='')} --strict",
     )
 
 
@@ -90,28 +77,22 @@ def inlined_conversion(report: Report, names: Names) -> Iterator[NextStep]:
     if report.functions == "boundaries":
         yield NextStep(
             "Inline the model's functions to convert what is inside.",
-            f"{_convert(report, names)}{_opset(report)} --inline-functions",
+            f"{_convert(report, names)} --inline-functions",
         )
 
 
-def _convert(report: Report, names: Names) -> str:
+def _convert(report: Report, names: Names, opset: str | None = None) -> str:
+    """Return the command of this conversion; at another opset if one is named."""
     files = f"{shlex.quote(names.model)} -o {shlex.quote(names.output)}"
-    return f"amp-rewrite convert {files}{_options(report)}"
+    if opset is None and report.opset_raised is not None:
+        opset = str(report.opset)
+    return f"amp-rewrite convert {files}{_options(report)}{f' --opset {opset}' if opset else ''}"
 
 
 def _options(report: Report, *only: str) -> str:
-    """Return the options without which a command would be about another rewrite.
-
-    Args:
-        report: What the rewrite did.
-        only: The options that the command has; none for all of them.
-    """
+    """Return the options, or some, without which a command would be about another rewrite."""
     chosen = [words for words in report.asked if not only or words[0] in only]
     return "".join(f" {shlex.join(words)}" for words in chosen)
-
-
-def _opset(report: Report) -> str:
-    return "" if report.opset_raised is None else f" --opset {report.opset}"
 
 
 def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
@@ -122,31 +103,26 @@ def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
 
 
 def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterator[NextStep]:
-    both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}"
+    both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}{names.with_data}"
     if holds is None:
         if not names.data:
-            yield _make_inputs(
-                report,
-                names,
-                f"Use your own inputs (one array each in {_INPUTS}), or generate some.",
-            )
+            why = f"Use your own inputs (one array each in {_INPUTS}), or generate some."
+            yield _make_inputs(report, names, why)
         if names.written:
-            options = _options(report, "--target", "--input-range")
             yield NextStep(
                 "Verify the result: compare it with the original.",
-                f"amp-rewrite verify {both}{names.with_data}{options}",
+                f"amp-rewrite verify {both}{_options(report, '--target', '--input-range')}",
             )
     elif not holds:
         if names.written:
             yield NextStep(
                 "Verification failed. Find the node that causes the error.",
-                f"amp-rewrite localise {both}{names.with_data}{_options(report, '--target')}",
+                f"amp-rewrite localise {both}{_options(report, '--target')}",
             )
         else:
             yield NextStep(
                 "Verification failed. Write the model anyway, to find the cause of the error.",
-                f"{_convert(report, names)}{_opset(report)}{names.with_data or ' --verify'} "
-                "--write-failed",
+                f"{_convert(report, names)}{names.with_data or ' --verify'} --write-failed",
             )
         if not names.data:
             yield _make_inputs(
@@ -158,21 +134,19 @@ def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterato
 
 
 def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
-    model, convert = shlex.quote(names.model), _convert(report, names)
-    options = _options(report)
+    model, options = shlex.quote(names.model), _options(report)
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
             f"Raise the opset to {advice.opset}: up to {advice.compute_converted:.1%} of the "
             f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
-            f"{convert} --opset {advice.opset}",
+            _convert(report, names, opset=str(advice.opset)),
         )
     if report.unknown_lengths:
-        lengths = lengths_to_name(report.unknown_lengths)
         free = " and ".join(report.unknown_lengths)
         yield NextStep(
             f"Sums of unknown length stay float32. Name the largest length of {free}.",
-            f"{convert}{_opset(report)} {lengths}",
+            f"{_convert(report, names)} {lengths_to_name(report.unknown_lengths)}",
         )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(

@@ -25,14 +25,7 @@ from amp_rewrite.values.patterns.library import PATTERNS
 
 @dataclass(frozen=True)
 class Recorder:
-    """Makes the details of a report.
-
-    Attributes:
-        context: What the painting knew.
-        painting: The painting.
-        plan: What was changed.
-        sizes: The sizes of values, as far as shapes are known.
-    """
+    """Makes the records of a report's nodes and casts."""
 
     context: PaintContext
     painting: Painting
@@ -42,14 +35,16 @@ class Recorder:
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Return a record of every node."""
         flat, scopes = self.context.type_graph.flat, _scopes(self.context.type_graph.flat)
-        groups, converted = self._groups(), self._converted_constants()
+        groups, reasons = self._groups(), {True: Reason.CONVERTED, False: Reason.STORED}
+        low = (w for w in self.plan.weights if not w.keep_float32)
+        converted = {w.value: (w.dtype.name, reasons[w.loss is None]) for w in low}
         return tuple(
             NodeRecord(
                 name=name,
                 op=flat.called(node).op_type,
                 domain=flat.called(node).domain,
                 scope=scopes[flat.body_of[node]],
-                list=self._list_of(node),
+                list="unknown" if (e := self.context.entry(node)) is None else e.list.value,
                 variables=(
                     self._constant_variables(node, converted)
                     if flat.called(node)[:2] == ("", "Constant")
@@ -61,16 +56,8 @@ class Recorder:
             for node, name in enumerate(flat.node_names)
         )
 
-    def _list_of(self, node: int) -> str:
-        entry = self.context.entry(node)
-        return "unknown" if entry is None else entry.list.value
-
     def _groups(self) -> dict[int, str]:
-        """Return what nodes are a part of, whether the target computes it as one operator or not.
-
-        The target's groups, which the painting knows, are a part of these at best: which pattern
-        takes a node depends on the patterns that are looked for.
-        """
+        """Return the groups of nodes, whether the target computes one as one operator or not."""
         graph, names = self.context.type_graph, self.context.type_graph.flat.node_names
         groups = find_groups(graph, PATTERNS, self.context.low)
         return {node: group.words(names) for group in groups for node in group.nodes}
@@ -95,12 +82,6 @@ class Recorder:
         bounds = [intervals[v].magnitude for v, written in results if written == vertex]
         largest = max(bounds, default=math.inf)
         return largest if math.isfinite(largest) else None
-
-    def _converted_constants(self) -> dict[int, tuple[str, PassReason]]:
-        """Return constant -> its type in the file now, and why."""
-        weights = (w for w in self.plan.weights if not w.keep_float32)
-        reasons = {True: Reason.CONVERTED, False: Reason.STORED}
-        return {w.value: (w.dtype.name, reasons[w.loss is None]) for w in weights}
 
     def _constant_variables(
         self, node: int, converted: dict[int, tuple[str, PassReason]]
@@ -142,7 +123,7 @@ def _scopes(flat: FlatGraph) -> list[str]:
 def why(context: PaintContext, painting: Painting, vertex: int) -> Mark:
     """Return the mark of a vertex, or one that says why no pass gave it any.
 
-    What the user asked for is told first, whatever else may be said of a vertex.
+    An option of the user comes first, whatever else may be said of a vertex.
     """
     asked = None if painting.is_allow(vertex) else context.asked(vertex)
     if asked is not None:
@@ -153,19 +134,22 @@ def why(context: PaintContext, painting: Painting, vertex: int) -> Mark:
     refusal = context.refusal(vertex)
     if refusal is not None:
         return refusal
-    return _by_list(context, vertex) or _by_position(context, painting, vertex)
-
-
-def _by_list(context: PaintContext, vertex: int) -> Mark | None:
-    entry = context.entry(context.type_graph.nodes[vertex])
+    entry, unsupported = (
+        context.entry(context.type_graph.nodes[vertex]),
+        context.unsupported(vertex),
+    )
     if entry is None:
         return Mark(Color.NONE, Reason.UNKNOWN_OPERATOR, None, "no op list knows the operator")
     if entry.list is ListName.UNLISTED:
         return Mark(Color.NONE, Reason.UNLISTED, None, entry.why)
-    unsupported = context.unsupported(vertex)
-    return (
-        None if unsupported is None else _with_opset(context, vertex, Mark(Color.NONE, unsupported))
-    )
+    if unsupported is not None:
+        return _with_opset(context, vertex, Mark(Color.NONE, unsupported))
+    if not painting.allow.any():
+        return Mark(Color.NONE, Reason.NO_ALLOW)
+    if context.variable_reads[vertex]:
+        return Mark(Color.NONE, Reason.VARIABLE_READ)
+    clear = context.list_of(vertex) is ListName.CLEAR
+    return Mark(Color.NONE, Reason.NOT_NEXT if clear else Reason.NOT_BETWEEN)
 
 
 def _with_opset(context: PaintContext, vertex: int, mark: Mark) -> Mark:
@@ -183,19 +167,10 @@ def _with_opset(context: PaintContext, vertex: int, mark: Mark) -> Mark:
     return mark._replace(detail=detail)
 
 
-def _by_position(context: PaintContext, painting: Painting, vertex: int) -> Mark:
-    if not painting.allow.any():
-        return Mark(Color.NONE, Reason.NO_ALLOW)
-    if context.variable_reads[vertex]:
-        return Mark(Color.NONE, Reason.VARIABLE_READ)
-    clear = context.list_of(vertex) is ListName.CLEAR
-    return Mark(Color.NONE, Reason.NOT_NEXT if clear else Reason.NOT_BETWEEN)
-
-
 def cast_bytes(context: PaintContext, sizes: Sizes, value: int) -> int | None:
-    """Return what a Cast of a value reads and writes in a run; None if that is not known.
+    """Return the bytes that a Cast of a value reads and writes in a run; None if not known.
 
-    That of a constant is folded when the model is loaded.
+    A Cast of a constant is folded when the model is loaded.
     """
     if constant_tensor(context.type_graph, value) is not None:
         return 0

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amp_rewrite.base.printable import html_table, one_line, plain_line
 
@@ -20,10 +20,12 @@ _ROUNDED = {"digits": 4}
 class Shown:
     """The findings of a command: a dataclass whose lines and fields are the text and JSON.
 
-    A subclass has `lines`, of which the first says the most.
+    A subclass has `lines`, of which the first says the most, and `_beside`: the names of properties
+    that the JSON form has beside the fields.
     """
 
     __slots__ = ()
+    _beside: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -39,7 +41,8 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1; NaN and infinities are None."""
-        return {"version": VERSION, **_by_field(self)}
+        beside = {name: json_form(getattr(self, name)) for name in self._beside}
+        return {"version": VERSION, **beside, **_by_field(self)}
 
     def to_json(self) -> str:
         """Return the report as JSON text, version 1: keys may be added, never renamed."""
@@ -71,12 +74,8 @@ def _by_field(value: Any) -> dict[str, Any]:
 class VariableRecord:
     """One type variable that was float32 before.
 
-    Attributes:
-        dtype: Its type after rewriting.
-        reason: Why, one of paint.painting.Reason.
-        because: The vertex from which the mark spread ("Pow_3/T"), or None for an origin.
-        detail: A sentence for the user, or None.
-        bound: What no magnitude of its results exceeds, whatever the model is fed; None if unknown.
+    `because` is the vertex from which the mark spread ("Pow_3/T"); `bound` is what no magnitude of
+    its results exceeds, whatever the model is fed.
     """
 
     dtype: str
@@ -93,10 +92,10 @@ class NodeRecord:
     Attributes:
         scope: The path of the enclosing subgraph, "" at the top: "loop/body".
         list: The op list that it is on: "allow", ..., "unlisted", or "unknown" if no list knows it.
-        variables: Its float32 type variables; empty for a node without any.
-        group: What it is a part of, such as "LayerNormalization from ReduceMean_3 to Add_9".
-        module: The module of the framework that it comes from, "encoder.layers.0", if the file
-            says so; the JSON form has no such key otherwise.
+        variables: Its float32 type variables.
+        group: The group that it belongs to, "LayerNormalization from ReduceMean_3 to Add_9".
+        module: Its module of the framework, "encoder.layers.0", if the file says so; the JSON form
+            has no such key otherwise.
     """
 
     name: str
@@ -119,13 +118,10 @@ class CastRecord:
     """One Cast that the rewrite added.
 
     Attributes:
-        value: What it casts.
-        to: The type that it casts to.
         consumers: The vertices that read it, and the graph outputs that it is.
-        name: Its name.
         producer: The vertex that makes the value; None for an input or a constant.
-        bytes: What it reads and writes in a run, 0 for a constant, whose Cast is folded when the
-            model is loaded; None if the size of the value is not known.
+        bytes: The bytes that it reads and writes in a run, 0 for a constant, whose Cast is folded
+            when the model is loaded; None if the size of the value is not known.
     """
 
     value: str
@@ -141,7 +137,6 @@ class RangeRecord:
     """A constant that loses elements.
 
     Attributes:
-        name: The constant.
         count: How many elements overflow or flush to zero.
         largest: Its largest finite magnitude.
         action: "kept" (float32, with its consumer), "saturated", "unbounded" or "flushed".
@@ -157,12 +152,9 @@ class RangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A constant that computes as float32 and is stored in 16 bits, behind a Cast.
+    """A constant that computes as float32 and is stored in 16 bits, and cast.
 
     Attributes:
-        name: The constant.
-        dtype: The type that it is stored in.
-        bytes_saved: By how many bytes the file is smaller for it.
         largest_relative: The largest error of an element, relative to it.
         small: How many nonzero elements lie below the smallest normal number of the type, where
             their error is half of its smallest number at most; they are not among the former.
@@ -180,9 +172,9 @@ class WeightsRecord:
     """The outcome for the float32 constants.
 
     Attributes:
-        converted: How many are low for what computes low.
+        converted: How many are 16-bit for what computes so.
         kept: How many are float32 in the file, because something reads them so.
-        overflow: Those with elements out of the low type's range.
+        overflow: Those with elements out of the 16-bit type's range.
         underflow: Those with elements that round to zero.
         stored: Those that something reads as float32, stored in 16 bits nevertheless.
     """
@@ -196,20 +188,14 @@ class WeightsRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedRule:
-    """A rule of an op list about a single node that matches nothing in the model.
-
-    Attributes:
-        node: The name that no node has, or the node that lacks the variable.
-        variable: The float32 type variable that it is about, or None for all of the node.
-        where: "file:line".
-    """
+    """A rule of an op list about a node, or a variable of it, that the model does not have."""
 
     node: str
     variable: str | None
     where: str
 
     def __str__(self) -> str:
-        """Return what it is about, and where it stands."""
+        """Return the node or variable, and the line of the list."""
         about = self.node if self.variable is None else f"{self.node}/{self.variable}"
         return f"{about} ({self.where})"
 
@@ -219,15 +205,13 @@ class Summary:
     """The figures of a rewrite.
 
     Attributes:
-        nodes_converted: Nodes with at least one low type variable.
+        nodes_converted: Nodes with at least one 16-bit type variable.
         float_nodes: Nodes that had at least one float32 type variable.
-        casts_added: Cast nodes added.
         casts_removed: The model's own Casts removed because they became no-ops.
-        compute_converted: The low share of the multiply-accumulates of allow-list operators, from
-            0 to 1, estimated from weights and recorded shapes; 0 if there are none.
-        cast_bytes: What the Casts of values of known size read and write in a run.
-        casts_of_unknown_size: How many Casts are not among these.
-        nodes_low_before: Nodes that computed in the low type before.
+        compute_converted: The 16-bit share of the multiply-accumulates of allow-list operators,
+            from 0 to 1, estimated from weights and recorded shapes; 0 if there are none.
+        cast_bytes: The bytes that the Casts of values of known size read and write in a run.
+        nodes_low_before: Nodes that computed in the 16-bit type before.
         operands_with_axes: Operands of matrix products that got axes, without which ONNX Runtime
             does not load the file.
     """
@@ -249,13 +233,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class OpsetAdvice:
-    """A newer opset that lets more of the model become low.
+    """A newer opset that lets more of the model become 16-bit.
 
     Attributes:
-        opset: The oldest opset of ai.onnx that does.
-        compute_converted: The share of multiply-accumulates that could be low then, from 0 to 1.
+        compute_converted: The share of multiply-accumulates that could be 16-bit then, from 0 to 1.
         lost: The operators that the target has a kernel for now, and none at that opset. `convert`
-            moves no model to an opset at which there are any, unless it is told to.
+            moves no model to an opset at which there are any, unless it is named.
     """
 
     opset: int
@@ -265,12 +248,11 @@ class OpsetAdvice:
 
 @dataclass(frozen=True, slots=True)
 class RaisedOpset:
-    """How the model came to its opset.
+    """The opset of ai.onnx that the model had before, and what was checked.
 
     Attributes:
-        before: The opset of ai.onnx that it had.
-        compute_before: The low share of multiply-accumulates that a rewrite gives there.
-        unverified: Why the outputs of the raised model were not compared with those of the model
+        compute_before: The 16-bit share of multiply-accumulates that a rewrite gives there.
+        unverified: Why the outputs of the upgraded model were not compared with those of the model
             before; None if they were, and are the same.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
     """

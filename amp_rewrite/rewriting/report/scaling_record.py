@@ -17,14 +17,14 @@ class ScalingRecord:
     """The values that were scaled.
 
     Attributes:
-        sets: What is scaled together; empty if nothing is.
-        unscaled: What leaves the range and is not.
+        sets: The sets that are each scaled together.
+        unscaled: Values that leave the range and are not scaled.
         subnormal: How many constants have elements that lose digits because of it.
-        casts_saved: How many Casts less are added than without it.
-        variables_saved: How many type variables less stay float32.
-        nodes_added: How many Mul nodes stand where a set that is scaled ends.
-        difference: How far the scaled model is from the original at most, both in float32, relative
-            to the largest magnitude of an output; None if they were not run.
+        casts_saved: How many fewer Casts are added than without it.
+        variables_saved: How many fewer type variables stay float32.
+        nodes_added: How many Mul nodes were added where a set that is scaled ends.
+        difference: The largest difference of the scaled model from the original, both in float32,
+            relative to the largest magnitude of an output; None if they were not run.
         batches: On how many batches they were run.
         borders: The Mul nodes that were added.
     """
@@ -43,10 +43,17 @@ class ScalingRecord:
         """Return what scaling does to a node, in words; nothing if it is not concerned."""
         border = next((b for b in self.borders if b.node == node), None)
         if border is not None:
-            return _border_phrase(border)
-        scaled_set = next((s for s in self.sets if s.nodes.get(node)), None)
-        if scaled_set is not None:
-            return _set_phrase(scaled_set, node)
+            named, more = ", ".join(border.readers[:_MOST]), len(border.readers) - _MOST
+            return (
+                f"scaling added it: {border.value} is computed times 2^{border.made}, and read "
+                f"times 2^{border.read} by {named}{f' and {more} more' if more > 0 else ''}"
+            )
+        scaled = next((s for s in self.sets if s.nodes.get(node)), None)
+        if scaled is not None:
+            return (
+                f"its result is computed times 2^{scaled.nodes[node]}, to stay in range, with the "
+                f"set of {counted(len(scaled.values), 'value')} from {scaled.first} on"
+            )
         left = next((u for u in self.unscaled if node in u.nodes), None)
         told = "it belongs to values that leave the range and are not scaled"
         return "" if left is None else f"{told}: {left.why}"
@@ -68,27 +75,14 @@ class ScalingRecord:
             what = "constant has" if self.subnormal == 1 else "constants have"
             yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
         if self.difference is not None:
-            yield self._proof(self.difference)
+            feeds = counted(self.batches, "feed")
+            said = "in float32 the same bits as the original on "
+            if self.difference:
+                said = f"in float32 within {self.difference:.1e} of the largest magnitude of an "
+                said += "output of the original on "
+            yield f"scaling proved: {said}{feeds}"
         for other in self.unscaled[:_MOST]:
             yield f"not scaled: {other.value}, which reaches {other.largest:.4g}: {other.why}"
-
-    def _proof(self, difference: float) -> str:
-        feeds = counted(self.batches, "feed")
-        if not difference:
-            return f"scaling proved: in float32 the same bits as the original on {feeds}"
-        return (
-            f"scaling proved: in float32 within {difference:.1e} of the largest magnitude of an "
-            f"output of the original on {feeds}"
-        )
-
-
-def _set_phrase(scaled: ScaledSet, node: str) -> str:
-    """Return how the first result of a node is scaled, and with what."""
-    others = counted(len(scaled.values), "value")
-    return (
-        f"its result is computed times 2^{scaled.nodes[node]}, to stay in range, "
-        f"with the set of {others} from {scaled.first} on"
-    )
 
 
 def _set_line(scaled: ScaledSet) -> str:
@@ -104,16 +98,6 @@ def _set_line(scaled: ScaledSet) -> str:
         f"2^{scaled.exponent}: {peak if scaled.largest else ''}"
         f"{counted(scaled.constants, 'constant')} changed"
         f"{', ' + ' and '.join(saves) + ' saved' if saves else ''}"
-    )
-
-
-def _border_phrase(border: Border) -> str:
-    """Return what a Mul is for."""
-    named, more = ", ".join(border.readers[:_MOST]), len(border.readers) - _MOST
-    readers = f"{named} and {more} more" if more > 0 else named
-    return (
-        f"scaling added it: {border.value} is computed times 2^{border.made}, and read times "
-        f"2^{border.read} by {readers}"
     )
 
 

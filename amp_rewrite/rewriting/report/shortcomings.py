@@ -15,7 +15,7 @@ from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name
 from amp_rewrite.rewriting.report.records import UnmatchedRule
-from amp_rewrite.rewriting.report.report_lines import unmatched_line
+from amp_rewrite.rewriting.report.rewrite_report import unmatched_line
 from amp_rewrite.values.magnitudes.estimate import PEAK
 from amp_rewrite.values.magnitudes.estimates import Estimates
 
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _LARGE = 1024
-"""Elements of weights from which on it is told that they stay float32 in the file."""
+"""Elements of weights from which on a line says that they stay float32 in the file."""
+
+_MISSING = 1.5
+_MOST = 1 << 14
+"""The factor of a deviation that a layer may have, and how many values are looked at for one."""
+
+_NEAR = 4.0
+"""How far from the end of the type an estimate is that is named: it may be short of the truth."""
 
 
 def unmatched_rules(context: PaintContext) -> tuple[UnmatchedRule, ...]:
@@ -65,7 +72,7 @@ def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
 
 
 def unknown_lengths(context: PaintContext, painting: Painting) -> tuple[str, ...]:
-    """Return the free dimensions that keep sums float32, for nobody said how long they are."""
+    """Return the free dimensions of unknown length that keep sums float32."""
     graph, flat = context.type_graph, context.type_graph.flat
     kept = [v for v, mark in painting.marks.items() if mark.reason is Reason.LONG_SUM]
     is_unknown = any(is_to_name(flat, int(graph.node[v])) for v in kept)
@@ -103,18 +110,12 @@ def cast_defaults(context: PaintContext, plan: CastPlan) -> str | None:
     )
 
 
-_MISSING = 1.5
-_MOST = 1 << 14
-"""The factor of a deviation that a layer may have, and how many values are looked at for one."""
-
-
 class _Doubts(Demanded[int]):
     """How far an estimate may fall short: by the sums of products in a row in front of a value.
 
-    Estimates halve the deviation with each sum, so that they raise no false alarm. What is only
-    told may ask for more: trained weights without a normalization between them multiply a deviation
-    by 1.5 a layer. Ten convolutions that triple it reach 169,000; the estimate is 906, and 30,000
-    with this.
+    Estimates halve the deviation with each sum, so that they raise no false alarm. Trained weights
+    without a normalization between them multiply a deviation by 1.5 a layer. Ten convolutions that
+    triple it reach 169,000; the estimate is 906, and 30,000 with this.
     """
 
     most = _MOST
@@ -140,10 +141,6 @@ class _Doubts(Demanded[int]):
         """Return what a value may reach if its estimate falls short; 0 if nothing is known."""
         estimate, layers = self._estimates[value], self[value] or 0
         return 0.0 if estimate is None else PEAK * estimate.spread * _MISSING**layers
-
-
-_NEAR = 4.0
-"""How far from the end of the type an estimate is that is told: it may be short of the truth."""
 
 
 def near_end(context: PaintContext, painting: Painting) -> str | None:
@@ -173,13 +170,11 @@ def shortcomings(report: Report) -> tuple[str, ...]:
         f"no op list knows {name} ({count} nodes); put it on a list, or on `unlisted` with a reason"
         for name, count in report.boundaries.items()
     ]
-    missing = sorted(
-        {
-            node.op
-            for node in report.nodes
-            if node.list == "allow"
-            and any(v.reason == Reason.NO_KERNEL for v in node.variables.values())
-        }
-    )
-    lines += [f"target {report.target} has no {report.precision} kernel for {op}" for op in missing]
-    return tuple(lines)
+    missing = {
+        node.op
+        for node in report.nodes
+        if node.list == "allow"
+        and any(v.reason == Reason.NO_KERNEL for v in node.variables.values())
+    }
+    what = f"target {report.target} has no {report.precision} kernel for"
+    return (*lines, *(f"{what} {op}" for op in sorted(missing)))

@@ -19,7 +19,7 @@ from amp_rewrite.numerics.compare.distance import (
     Tolerances,
     yardstick,
 )
-from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, CEILING, judged
+from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, judged
 from amp_rewrite.numerics.compare.slices import ALLOWED
 
 RNG = np.random.default_rng
@@ -193,14 +193,6 @@ def test_a_yardstick_that_passes_excuses_nothing() -> None:
     assert judged(comparer(right, right + 1.3 * noise), control, control, LIMITS).excuse == ""
 
 
-def test_weights_excuse_no_more_than_a_quarter_of_the_spread() -> None:
-    right, moves = signs(1000), comparer(signs(1000), signs(1000))
-    for share, excuse in ((0.99, "weights"), (1.01, "")):
-        other = right + share * CEILING * signs(1000, 1)
-        made = judged(comparer(right, other), comparer(right, other), moves, LIMITS)
-        assert made.excuse == excuse
-
-
 def test_lost_elements_are_never_excused() -> None:
     right = signs(100)
     off = comparer(right, np.r_[np.nan, right[1:]])
@@ -221,7 +213,7 @@ def test_a_slice_of_many_numbers_is_excused_by_what_moves_it(times: float, excus
 
 def test_the_limits_are_those_that_the_documents_name() -> None:
     assert (round(ERROR, 3), LARGEST, SPARED, AGREEMENT) == (0.045, 0.5, 1e-4, 0.99)
-    assert Tolerances.of(BFLOAT16).of_slices.relative == 0.1
+    assert Tolerances.of(BFLOAT16).of_slices.rtol == 0.1
 
 
 @pytest.mark.parametrize(("offset", "ok"), [(1.5, True), (0.5, False)])

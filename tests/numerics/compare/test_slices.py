@@ -75,27 +75,6 @@ def test_wrong_scores_beside_boxes_do_not(head: str, factor: float) -> None:
     assert "own scale, at most" in str(output.slice)
 
 
-def state(gain: float) -> onnx.ModelProto:
-    """Return a Kalman filter's update of a place of 1000 and a speed of 1."""
-    model = onnx.parser.parse_model(
-        f"""{HEADER} g (float[2] s, float[1] z) => (float[2] out) <int64[1] first = {{0}}> {{
-          p = MatMul(F, s) place = Gather(p, first) r = Sub(z, place)
-          c = MatMul(K, r) out = Add(p, c) }}"""
-    )
-    weights = {"F": [[1.0, 0.1], [0.0, 1.0]], "K": [[0.3], [gain]]}
-    for name, weight in weights.items():
-        model.graph.initializer.append(numpy_helper.from_array(np.array(weight, np.float32), name))
-    return model
-
-
-def test_the_speed_beside_a_place_counts() -> None:
-    data = [{"s": np.array([1000, 1.1], np.float32), "z": np.array([1001.3], np.float32)}]
-    assert verify(state(0.4), state(0.4), data).ok
-    report = verify(state(0.4), state(4.0), data)
-    assert not report.ok
-    assert "slice 1 of axis 0" in report.failures[0]
-
-
 def dense(text: str, low: int, outputs: int = 16, seed: int = 0) -> onnx.ModelProto:
     """Return a layer of rounded weights, computed in a low type."""
     model = onnx.parser.parse_model(

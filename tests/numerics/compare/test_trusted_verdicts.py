@@ -169,7 +169,6 @@ def test_rows_that_are_masked_whole_are_apart() -> None:
     (output,) = report.outputs
     assert report.ok
     assert (output.apart, output.elements) == (4 * 16, 4 * 16)
-    assert output.apart_error > 0.1
     assert "elements in fully masked rows do not count" in report.to_text()
 
 
@@ -238,16 +237,3 @@ def test_a_constant_with_other_numbers_is_no_rounded_weight() -> None:
     weight.CopyFrom(numpy_helper.from_array(wrong_numbers.astype(np.float16), weight.name))
     report = verify(product(), half, batch())
     assert (report.verdict.status, report.control) == ("failed", ())
-
-
-def test_a_model_that_is_worse_than_its_weights_is_in_no_doubt() -> None:
-    report = verify(product(), wrong(), batch())
-    assert report.verdict.status == "failed"
-
-
-def wrong() -> onnx.ModelProto:
-    """Return the product in float16, wrong in its arithmetic and right in its weights."""
-    model = amp.to_proto(amp.rewrite(product()).model)
-    model.graph.node[-1].output[0] = "before"
-    model.graph.node.append(onnx.helper.make_node("Floor", ["before"], ["y"]))
-    return model

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 
 import amp_rewrite as amp
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
@@ -81,12 +81,6 @@ def test_the_emulated_model_runs_once_a_feed(monkeypatch: pytest.MonkeyPatch) ->
     assert all(names >= {"h", "r", "logits", "y"} for names in runs)
 
 
-def test_inputs_are_made_up_where_there_are_none() -> None:
-    report = verify(mlp(), low(mlp()))
-    assert report.ok
-    assert report.data == "made-up inputs, seed 0"
-
-
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_low_inputs_and_outputs_are_compared_as_well(precision: str) -> None:
     model = mlp(0.1)
@@ -123,32 +117,6 @@ def test_an_infinity_in_an_added_cast_is_found() -> None:
     report = verify(model, amp.rewrite(model, target="schema").model, {"x": x})
     assert report.infinities[0].op == "Cast"
     assert report.infinities[0].value.startswith("x-CastToFp16")
-
-
-def test_a_given_tolerance_must_hold_for_every_element() -> None:
-    assert verify(mlp(), low(mlp()), feeds(), rtol=0.1, atol=0.1).ok
-    report = verify(mlp(), low(mlp()), feeds(), rtol=0, atol=1e-6)
-    assert not report.ok
-    assert "exceed the tolerance" in report.failures[0]
-
-
-def test_a_perturbed_model_does_not_hold() -> None:
-    other = mlp()
-    other.graph.initializer[1].CopyFrom(
-        numpy_helper.from_array(np.full((32, 10), 0.5, np.float32), "w2")
-    )
-    report = verify(mlp(), low(other), feeds())
-    assert not report.ok
-    assert " of its spread" in report.failures[0]
-
-
-def test_json_is_valid_and_complete_even_with_infinities() -> None:
-    model = mlp(10)
-    content = json.loads(verify(model, low(model), feeds(size=1e4)).to_json())
-    assert content["version"] == 1
-    assert content["ok"] is False
-    assert content["failures"]
-    assert {"outputs", "infinities", "tolerances", "device", "data"} <= set(content)
 
 
 def test_a_device_is_compared_with_the_emulation() -> None:
@@ -206,23 +174,6 @@ def test_integers_and_booleans_are_compared_exactly() -> None:
     assert result.cosine is None
 
 
-def test_nan_and_infinity_equal_themselves_only() -> None:
-    comparer = Comparer("y", Tolerances.of(FLOAT16))
-    a = np.array([np.nan, np.inf, -np.inf, 1, 1], np.float32)
-    comparer.add(a, np.array([np.nan, np.inf, np.inf, np.inf, np.nan], np.float32))
-    result = comparer.result()
-    assert result.within == 2 / 5
-    assert (result.inf, result.nan) == (1, 1)
-    assert not result.ok
-
-
-def test_another_shape_is_a_failure() -> None:
-    comparer = Comparer("y", Tolerances.of(FLOAT16))
-    comparer.add(np.ones((2, 2)), np.ones(4))
-    assert comparer.result().shape_differs
-    assert not comparer.result().ok
-
-
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     from amp_rewrite.cli.command_table import command as command_called
 
@@ -258,13 +209,6 @@ def test_a_relative_tolerance_is_one_of_the_largest_magnitude() -> None:
         assert comparer.result().ok is ok
     assert not verify(mlp(), low(mlp()), feeds(), rtol=1e-9).ok
     assert verify(mlp(), low(mlp()), feeds(), rtol=1e-2).ok
-
-
-def test_a_single_number_is_measured_by_its_size() -> None:
-    for off, ok in ((1.044, True), (1.046, False)):
-        comparer = Comparer("y", Tolerances.of(BFLOAT16))
-        comparer.add(np.ones(1, np.float32), np.full(1, off, np.float32))
-        assert comparer.result().ok is ok
 
 
 def test_what_is_printed_is_what_decides() -> None:

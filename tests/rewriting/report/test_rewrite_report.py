@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from onnx import parser
 
 import amp_rewrite as amp
 from amp_rewrite.rewriting.report.records import RaisedOpset
-from amp_rewrite.rewriting.report.report_lines import raised_line
+from amp_rewrite.rewriting.report.rewrite_report import remarks
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -33,6 +34,12 @@ def test_what_has_a_model_becomes_a_proto(result: Any) -> None:
         amp.to_proto(result.report)
 
 
+def raised_line(raised: RaisedOpset, converted: float) -> str:
+    report = amp.rewrite(parser.parse_model(MODEL)).report
+    summary = replace(report.summary, compute_converted=converted)
+    return next(remarks(replace(report, opset=22, opset_raised=raised, summary=summary)))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -44,11 +51,11 @@ def test_what_has_a_model_becomes_a_proto(result: Any) -> None:
 def test_a_raised_opset_says_what_it_gains_if_it_does(
     before: float, after: float, said: str
 ) -> None:
-    line = raised_line(RaisedOpset(17, before, None), 22, after)
+    line = raised_line(RaisedOpset(17, before, None), after)
     start = "converted the model from opset 17 to 22: the float32 outputs stayed the same"
     assert line == f"{start}{said}"
 
 
 def test_outputs_that_were_not_compared_are_not_said_to_be_the_same() -> None:
-    line = raised_line(RaisedOpset(17, 1.0, "no runtime"), 22, 1.0)
+    line = raised_line(RaisedOpset(17, 1.0, "no runtime"), 1.0)
     assert line == "converted the model from opset 17 to 22: outputs were not compared: no runtime"
