@@ -11,7 +11,6 @@ passes; after 1,000 calls it is a tenth off.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison
+from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, OutputSize
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.verification import Verification
@@ -32,8 +31,9 @@ from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 CALLS = (32, 1000)
 """The fewest and the most calls."""
 
-SECONDS = 2.0
-"""How long the calls beyond the fewest may take."""
+MOST_BYTES = 1 << 30
+"""How many bytes all calls beyond the fewest may read and make: a second or two. A limit of time
+would let the verdict depend on the machine."""
 
 _LAST = 8
 """How many of the last calls are compared."""
@@ -131,24 +131,35 @@ class StateCalls(NamedTuple):
         expected: list[Values] = []
         made: list[Values] = []
         runs = (self.run.run_original, self.run.run_rewritten)
-        calls = (_calls(self.feeds, states, run) for run in runs)
-        start = time.perf_counter()
+        calls = (_calls(self.feeds, states, run, self._most()) for run in runs)
         for before, after in zip(*calls, strict=False):
             if lost_in(before, {}) is not None:
                 break
             expected.append(before)
             made.append(after)
-            is_over = time.perf_counter() - start > SECONDS and len(expected) >= CALLS[0]
-            if is_over or len(expected) == CALLS[1]:
-                break
         return expected, self._compared(expected, made)
 
+    def _most(self) -> int:
+        """Return how often the models are called."""
+        values = 0 if self.run.inside is None else sum(self.run.inside.sizes.values())
+        weights = (v.const_value for v in self.run.before.model.graph.initializers.values())
+        each = values + sum(tensor.nbytes for tensor in weights if tensor is not None)
+        return max(CALLS[0], min(CALLS[1], MOST_BYTES // max(1, each)))
+
     def _compared(self, expected: Sequence[Values], made: Sequence[Values]) -> dict[str, Comparer]:
-        comparers = {name: Comparer(name, self.run.tolerances) for name in self.run.outputs}
+        """Compare the last calls; outputs are as large as they are over all of them."""
+        sizes = {name: self._size(name, expected) for name in self.run.outputs}
+        comparers = {n: Comparer(n, self.run.tolerances, size) for n, size in sizes.items()}
         for before, after in list(zip(expected, made, strict=False))[-_LAST:]:
-            for name, comparer in self.run.compared(before, after, {}, {}).items():
+            for name, comparer in self.run.compared(before, after, sizes, {}).items():
                 comparers[name].merge(comparer)
         return comparers
+
+    def _size(self, name: str, expected: Sequence[Values]) -> OutputSize:
+        comparer = Comparer(name, self.run.tolerances)
+        for values in expected[::_LAST]:
+            comparer.add(values[name], values[name])
+        return comparer.size
 
     def _excused(
         self, states: Mapping[str, str], expected: Sequence[Values], found: Mapping[str, Comparer]
@@ -167,7 +178,7 @@ class StateCalls(NamedTuple):
 
 
 def _calls(
-    feeds: Sequence[Feeds], states: Mapping[str, str], run: Run, most: int = CALLS[1]
+    feeds: Sequence[Feeds], states: Mapping[str, str], run: Run, most: int
 ) -> Iterator[Values]:
     """Yield the outputs of one call after the other, up to one that does not run."""
     held: Feeds = {}

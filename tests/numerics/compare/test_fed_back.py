@@ -45,7 +45,7 @@ def test_a_state_that_drifts_fails_though_each_call_passes() -> None:
     report = verify(mean(), mean(10), batch())
     assert all(output.ok for output in report.outputs)
     assert report.fed_back is not None
-    assert report.fed_back.calls >= 32
+    assert report.fed_back.calls == 1000, "however fast the machine is"
     assert report.fed_back.states == ("mean_out",)
     assert report.failures[0].startswith(
         f"after {report.fed_back.calls:,} calls with mean_out fed back: "
