@@ -112,15 +112,11 @@ _BY_NUMBER: dict[int, DType] = {t.number: t for t in (FLOAT32, FLOAT16, BFLOAT16
 
 
 def type_name(given: object) -> str | None:
-    """Return what a type is called here that a user names in one way or another.
+    """Return the name of a type, in small letters; None of an object that names no type.
 
-    Args:
-        given: A name in any case or for short ("FP16"); a type of numpy or ml_dtypes
-            (np.float16, np.dtype("float16")) or of PyTorch (torch.float16); a number of
-            TensorProto.DataType or a member of onnx_ir.DataType.
-
-    Returns:
-        The name in small letters, of a type or not; None of what names no type.
+    `given` is a name in any case or for short ("FP16"); a type of numpy or ml_dtypes (np.float16,
+    np.dtype("float16")) or of PyTorch (torch.float16); a number of TensorProto.DataType or a member
+    of onnx_ir.DataType.
     """
     if isinstance(given, str):
         word = given.strip().lower()
@@ -139,11 +135,7 @@ def type_name(given: object) -> str | None:
 
 
 def low_dtype(name: object) -> DType:
-    """Return the low-precision type that `name` names, as `type_name` understands it.
-
-    Raises:
-        OptionError: It is neither float16 nor bfloat16.
-    """
+    """Return the 16-bit type of a name, as `type_name`; OptionError for another type."""
     low = LOW.get(type_name(name) or "")
     if low is None:
         raise OptionError(

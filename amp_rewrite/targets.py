@@ -55,35 +55,32 @@ class Target:
     """The facts about a target.
 
     Attributes:
-        name: What options and errors call it.
+        name: Its name in options and errors.
         lists: Whose op lists it uses: lists/<precision>_<lists>.yaml, whose `target` is this name.
         provider: The execution provider of ONNX Runtime that it stands for, or the engine beside
             it (OPENVINO), or None for any.
         plugin: The Python package that brings the provider, for ONNX Runtime's
             register_execution_provider_library; None if ONNX Runtime has it built in.
         needs: What the provider needs besides packages, and how to get it, for errors.
-        device: What ONNX Runtime calls the memory that the provider computes in.
-        kernels: Whose kernel table says what can be low: lists/kernels/<kernels>_<version>.json,
+        device: ONNX Runtime's name of the memory that the provider computes in.
+        kernels: Whose kernel table says what can be 16-bit: lists/kernels/<kernels>_<version>.json,
             or the path of a table, which ends in .json; None admits whatever the ONNX schemas do.
-        fusions: Whose table says which groups of nodes it computes as one operator, and in which
-            types: lists/fusions/<fusions>.json; None if that is not known, or differs by part.
-        rounding: Whose table says which nodes it computes as one, so that what is between them is
-            not rounded: lists/fusions/rounding_<rounding>.json; None if it rounds every result, or
-            that is not known.
+        fusions: The table of groups of nodes that it computes as one operator:
+            lists/fusions/<fusions>.json; None if that is not known, or differs by part.
+        rounding: The table of nodes that it computes as one, without rounding between:
+            lists/fusions/rounding_<rounding>.json; None if it rounds every result, or is unknown.
         tensor_cores: Whether float16 products have units of their own, which the levels
             TENSOR_CORES_ONLY and UNSAFE_FORCE_ALL are about.
-        precisions: The low types that its kernels compute in.
-        accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
-            of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
+        precisions: The 16-bit types that its kernels compute in.
+        accumulates_in: The type of its kernels' partial sums. A 16-bit type is kept in sums of that
+            type only: a CPU may add float16 in float16, but bfloat16 in float32.
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
-            says, and for which it casts what they read to that type first: a low type saves these
-            casts.
-        converts_rows: Whether it keeps a table that is stored in 16 bits behind a Cast, and
+            says, after casting their inputs to that type: a 16-bit type saves these casts.
+        converts_rows: Whether it keeps a table that is stored in 16 bits with its Cast, and
             converts the rows that Gather reads, one after the other, in place of folding the Cast.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
-            kernels of the low type; None if models stay as they are.
-        parts: The targets that it stands for together, if it is several; then its kernels are
-            those that all of them have.
+            kernels of the 16-bit type; None if models stay as they are.
+        parts: The targets that it stands for together; its kernels are those that all have.
     """
 
     name: str
@@ -114,18 +111,15 @@ class Target:
         return any(part.kernels != OPENVINO for part in self.parts or (self,))
 
     def check_precision(self, precision: str) -> None:
-        """Refuse a low type that the target does not compute in.
-
-        Raises:
-            OptionError: It does not.
-        """
+        """Refuse a 16-bit type that the target does not compute in."""
         if precision not in self.precisions:
+            remedy = "name fewer targets"
+            if self.precisions:
+                remedy = f"use precision {self.precisions[0]}, or another target"
             raise OptionError(
                 f"target {self.name} does not compute in {precision}",
                 expected=" or ".join(self.precisions) or "targets that compute in one 16-bit type",
-                remedy=f"use precision {self.precisions[0]}, or another target"
-                if self.precisions
-                else "name fewer targets",
+                remedy=remedy,
             )
 
 
@@ -215,15 +209,9 @@ TARGETS: tuple[Target, ...] = (
 
 
 def find(name: str) -> Target:
-    """Return the target called `name`.
+    """Return a target by its name, or by the path of a kernel table, which ends in .json.
 
-    Args:
-        name: A target, the path of a kernel table, which ends in .json, or several of them with
-            commas between: what all of them support. "any" is several that are named here.
-
-    Raises:
-        OptionError: There is no such target.
-        KernelTableError: The table cannot be read.
+    Several with commas between are what all of them support; "any" is several that are named here.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise _unknown(name)
@@ -234,11 +222,7 @@ def find(name: str) -> Target:
 
 
 def spelled(name: object) -> str:
-    """Return a choice of targets with their names as they are written here, whatever the case.
-
-    Raises:
-        OptionError: It is not a text.
-    """
+    """Return a choice of targets with their names as they are written here, whatever the case."""
     if not isinstance(name, str):
         raise _unknown(name)
     return ",".join(part if is_table(part) else _named(part) for part in name.split(","))
@@ -298,7 +282,7 @@ _SEVERAL = {
     "all": "name one target after another; `check --target all` was removed in 0.1.0",
     **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
 }
-"""Words of users that mean several targets, or is close to one -> which to choose from."""
+"""Words of users that mean several targets, or are close to one -> which to choose from."""
 
 
 def _named(name: str) -> str:
@@ -328,10 +312,9 @@ def is_table(kernels: str) -> bool:
 
 
 def _of_table(path: str) -> Target:
-    """Return the target that a kernel table is of, with the kernels of the table.
+    """Return the target of a kernel table, with the kernels of the table.
 
-    Of a provider that no target stands for nothing is known but its kernels: op lists and the rest
-    are those of target schema.
+    For a provider without a target, op lists and the rest are those of target schema.
     """
     try:
         provider = json.loads(Path(path).read_text("utf-8"))["provider"]

@@ -61,7 +61,6 @@ class Fusion:
 class TargetFusion:
     """The fusion of one kind of group by the parts of a target (or None), and their kernels."""
 
-    pattern: str
     parts: tuple[tuple[Fusion | None, KernelTable | None], ...]
 
     @property
@@ -88,10 +87,8 @@ def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
     tables = [(load(part.fusions), table_of(part)) for part in target.parts or (target,)]
     patterns = dict.fromkeys(pattern for table, _ in tables for pattern in table)
     return {
-        pattern: TargetFusion(
-            pattern, tuple((table.get(pattern), kernels) for table, kernels in tables)
-        )
-        for pattern in patterns
+        each: TargetFusion(tuple((table.get(each), kernels) for table, kernels in tables))
+        for each in patterns
     }
 
 

@@ -1,7 +1,7 @@
 """Where a runtime rounds: lists/fusions/rounding_<runtime>_<version>.json as a frozen table.
 
-A runtime that computes several nodes as one keeps what is between them in float32, and rounds once,
-at the end. A table is made by probing. Its JSON, version 1:
+A runtime that computes several nodes as one rounds once, at the end. A table is made by probing.
+Its JSON, version 1:
 
     {"version": 1, "runtime": "openvino 2026.4.1", "source": "...",
      "together": ["Add", "Mul", ...],
@@ -9,14 +9,12 @@ at the end. A table is made by probing. Its JSON, version 1:
      "folded": {"Conv": [1, 2], ...},
      "cut": {"Div": "reciprocal", "LeakyRelu": "alpha", "Mul": "factor"}}
 
-Operators of `together` that read each other are computed as one. Behind an operator of `behind`
-with constant weights (of two tensors, where the row's name ends so) stands, in the same
-computation, a chain of operators that have no other input (`alone`), a constant (`constant`), or,
-once, another tensor (`tensor`). A constant factor in such a chain is multiplied into the inputs
-that `folded` names, when the model is loaded; how the product is rounded is told in
-emulate/folded_weights.py. The constant of an operator of `cut` is not rounded to nearest where the
-low type does not hold it: 1 / its divisor, an attribute, or weights times the factor behind their
-product.
+Operators of `together` that read each other are computed as one. An operator of `behind` with
+constant weights (or of two tensors, where the row's name ends so) is computed with a chain of
+operators after it that have no other input (`alone`), a constant, or, once, another tensor. A
+constant factor in the chain is multiplied into the inputs in `folded` when the model is loaded
+(emulate/folded_weights.py). The constant of an operator of `cut` is not rounded to nearest: 1 / its
+divisor, an attribute, or weights times the factor after their product.
 """
 
 from __future__ import annotations

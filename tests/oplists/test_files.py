@@ -156,8 +156,8 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
         (HEAD + "remove:\n  - {op: Pad, list: gray}\n", r":5: unknown list; found gray"),
         (HEAD + "no_kernel:\n  - {op: Pad, why: w}\n", r":5: a missing kernel is explained for"),
         (
-            HEAD + "nodes:\n  - {node: n, list: infer, why: w}\n",
-            r":5: a node rule's list; found infer",
+            HEAD + "nodes:\n  - {node: n, list: clear, why: w}\n",
+            r":5: a node rule's list; found clear",
         ),
         (HEAD + "nodes:\n  - {list: deny, why: w}\n", r":5: `node` is missing"),
         (HEAD + "extend: nowhere.yaml\n", r":4: the list cannot be read"),

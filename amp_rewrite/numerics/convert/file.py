@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 
 Progress = Callable[..., None]
 
-BUDGET = 600.0
-"""Seconds for calibration, verification and the error budget, if nothing is said."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """The checks that are requested besides the rewrite: options of `amp-rewrite convert`.
 
-    `seconds` is the time for all of them; None for BUDGET.
+    `seconds` is the time for all of them; None for ten minutes.
     """
 
     data: Sequence[Path] = ()
@@ -54,8 +51,8 @@ class Asked:
 
     @property
     def budget(self) -> float:
-        """The seconds that there are."""
-        return self.seconds or BUDGET
+        """The time for all checks, in seconds."""
+        return self.seconds or 600.0
 
     def check(self, *, verifies: bool) -> None:
         """Refuse options about a verdict if there is none."""

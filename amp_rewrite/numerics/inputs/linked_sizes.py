@@ -1,19 +1,13 @@
 """The sizes that inputs share with each other, from tables that they index, and from loops.
 
-A decoder with a cache of keys and values (KV cache) reads a mask over the past and the new tokens
-together. Declared shapes often do not say so: each free dimension has a name of its own there, or
-none.
+A decoder with a cache of keys and values reads a mask over the past and the new tokens together.
+The axis that Scan or LSTM goes along is followed back to an input as long as operators keep it or
+transpose it; else, and for a Loop, every free axis after the first one may be the sequence.
 
-A made-up sequence of one element shows nothing of a state that is carried on. The axis that Scan or
-LSTM goes along is followed back to an input as long as operators keep it or transpose it. Where
-that ends elsewhere, and of a Loop, every free axis behind the first one may be the sequence.
-
-Evidence: a decoder with a cache (tests/numerics/inputs/test_linked_sizes.py): without, one number
-is the mask of 33 places; with, the mask has as many as the cache and the tokens.
-silero_v6_sequence, whose LSTM goes along the first axis of its input, and the recurrences of
-tests/conformance/test_carried_states.py: of one step each of them passes.
-magika, minilm_l3 and minilm_l3_ortfused: without the sizes of tables, their row numbers are 0 and
-1; with, they are any of the table.
+Evidence: a decoder with a cache (tests/numerics/inputs/test_linked_sizes.py): without, its mask of
+33 places is one number. silero_v6_sequence, whose LSTM goes along the first axis of its input, and
+the recurrences of tests/conformance/test_carried_states.py: with one step each of them passes.
+magika, minilm_l3 and minilm_l3_ortfused: without the sizes of tables, row numbers are 0 and 1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Numbers out of the depth of a model: statistics computed by the runtime, not fetched tensors.
+"""Statistics of values inside a model, computed by the runtime: no tensors are fetched.
 
-A probe is one float32 number, in a vector of length 1, computed next to the value that it is about.
-The probes of each graph are joined into two vectors, one whose elements combine by maximum and one
-whose elements add up; the vectors of a branch become extra outputs of its If (neutral in the branch
-not taken), those of a body extra scan outputs of its Loop or Scan, reduced over the iterations
-behind it. So a model with any number of activations returns two small vectors, and its memory is
-that of running it.
+A probe is one float32 number, in a vector of length 1, computed next to its value. The probes of
+each graph are joined into two vectors, of maxima and of sums. Those of a branch become outputs of
+its If (neutral in the other branch), those of a body scan outputs of its Loop or Scan, reduced over
+the iterations. So the model returns two small vectors, and needs no more memory than a run.
 """
 
 from __future__ import annotations

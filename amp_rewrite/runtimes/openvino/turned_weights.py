@@ -1,8 +1,8 @@
 """Weights that a model multiplies with as they are, and transposed.
 
-OpenVINO's CPU plugin packs a constant matrix once, whichever way products read it: where it is
-square, 2026.4.1 computes x W for the x W^T of the same W, and says nothing. Gradients through a
-frozen layer are such products. A constant of its own for each way is packed for itself.
+OpenVINO's CPU plugin packs a constant matrix once, whichever way products read it: if it is square,
+2026.4.1 computes x W for the x W^T of the same W, as in gradients through a frozen layer. A second
+constant is packed for itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A model file loaded by ONNX Runtime in a process of its own, which may end with it.
 
-Some files end the process that loads them: ONNX Runtime 1.32.0 has a segmentation fault where it
-optimises a float16 MatMul of a transposed tensor beside a depthwise ConvTranspose. Whoever says of
-a file that it is good loads it here first, with the runtime's default optimisations, as users do.
+Some files crash the process that loads them: ONNX Runtime 1.32.0 has a segmentation fault where it
+optimises a float16 MatMul of a transposed tensor beside a depthwise ConvTranspose. The runtime's
+default optimisations are on, as for users.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,9 +15,6 @@ from amp_rewrite.runtimes.ort.runtime import import_runtime
 
 Array = np.ndarray[Any, Any]
 
-_ALIGNMENT = 64
-"""Bytes: the widest registers of processors, and lines of their caches."""
-
 
 def is_ort_value(tensor: object) -> bool:
     """Return whether `tensor` is an onnxruntime.OrtValue."""
@@ -26,11 +22,7 @@ def is_ort_value(tensor: object) -> bool:
 
 
 def is_numpys(dtype: np.dtype[Any]) -> bool:
-    """Return whether numpy itself has an element type: all but bfloat16 and narrower ones.
-
-    `isbuiltin` says it of some objects of a type and not of others: not of one whose byte order was
-    asked for.
-    """
+    """Return whether numpy itself has an element type: all but bfloat16 and narrower ones."""
     return dtype.kind != "V"
 
 
@@ -64,21 +56,8 @@ def empty(shape: tuple[int, ...], dtype: ir.DataType, device: Device) -> Any:
 
 
 def zeros_on_host(kinds: Iterable[tuple[tuple[int, ...], ir.DataType]]) -> list[Any]:
-    """Return OrtValues of zeros on the host, of shapes and types.
-
-    They lie in one block: a large one comes from the operating system, whose pages are zeros that
-    take no memory until they are written. They are aligned as ONNX Runtime aligns its own.
-    """
-    places: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
-    end = 0
-    for shape, dtype in kinds:
-        numpy_type = dtype.numpy()
-        start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        end = start + math.prod(shape) * numpy_type.itemsize
-        places.append((start, end, shape, numpy_type))
-    block = np.zeros(end + _ALIGNMENT, np.uint8)
-    block = block[-block.ctypes.data % _ALIGNMENT :]
-    return [to_ort_value(block[i:j].view(d).reshape(s), HOST) for i, j, s, d in places]
+    """Return OrtValues of zeros on the host; large ones take no memory until they are written."""
+    return [to_ort_value(np.zeros(shape, dtype.numpy()), HOST) for shape, dtype in kinds]
 
 
 def shared_array(value: Any) -> Array:
