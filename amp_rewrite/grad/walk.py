@@ -229,7 +229,7 @@ def _branch(
     return body
 
 
-# operators: those with graphs inside, which are walked too.
+# Operators with graphs inside, which are walked too.
 _CONTROL = {"If": if_gradients, "Loop": loop_gradients}
 
 

@@ -16,6 +16,7 @@ from onnx import helper
 from repaired_again import repaired_twice
 from thinned import every
 from wild_models.generate import generate
+from worker_loop import BrokenLawError
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.read_object import infer_types
@@ -190,6 +191,6 @@ def test_random_models_are_repaired_once(seeds: range) -> None:
         target = rng.choice(["cuda", "webgpu" if precision == "float16" else "openvino"])
         try:
             changed += repaired_twice(forced.model, target).changed
-        except wild_laws.BrokenLawError as error:
-            raise wild_laws.BrokenLawError(f"seed {seed} for {target}: {error}") from error
+        except BrokenLawError as error:
+            raise BrokenLawError(f"seed {seed} for {target}: {error}") from error
     assert changed >= len(seeds) // 3

@@ -33,14 +33,7 @@ _DIRECTIVE = re.compile(r"<!-- (not run|needs|file|arguments): (.*?) -->", re.DO
 class Block:
     """A fenced code block.
 
-    Attributes:
-        page: The file that it is in.
-        section: The heading of the second level that it stands under.
-        line: The line of the file on which it begins, from 1.
-        language: The word behind the fence.
-        text: Its contents.
-        directive: "not run", "needs", "file" or "arguments"; "" for an ordinary block.
-        value: What the directive says.
+    The directive is "not run", "needs", "file" or "arguments", with a value; "" for other blocks.
     """
 
     page: Path

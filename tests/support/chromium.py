@@ -48,13 +48,7 @@ def missing(what: str) -> None:
 
 @dataclass
 class Opened:
-    """A page in the browser, and what it did that it should not.
-
-    Attributes:
-        page: The page, as playwright has it.
-        errors: What it wrote on the console, and what it threw.
-        requests: The addresses that it asked for, its own left out.
-    """
+    """A page in the browser (playwright's), its errors and the other addresses it asked for."""
 
     page: Any
     errors: list[str] = field(default_factory=list[str])

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import json
 import logging
 import random
 import resource
 import sys
 import tempfile
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -24,6 +21,7 @@ from pathlib import Path
 import mutations
 import onnx
 from invariants import verify_invariants
+from worker_loop import answer_lines
 
 import amp_rewrite as amp
 from amp_rewrite.oplists import OpLists, load_lists
@@ -142,20 +140,7 @@ def main(models: Path) -> None:
         originals = {path.stem: path.read_bytes() for path in models.glob("*.onnx")}
         convert(next(iter(originals.values())), 0, folder)  # what is made once does not count
         gc.freeze()  # and need not be collected
-        for line in sys.stdin:
-            gc.collect()  # what the last mutant left is not this one's
-            limit_memory()
-            name, seed = line.rstrip("\n").rsplit(" ", 1)
-            start = time.process_time()  # a busy machine is not the mutant's fault
-            trace = ""
-            try:
-                outcome = run(originals[name], name, int(seed), folder)
-            except BaseException:  # noqa: BLE001 whatever it is, it is the finding
-                outcome, trace = "raised", traceback.format_exc()
-            seconds = time.process_time() - start
-            answer = {"outcome": outcome, "seconds": seconds, "trace": trace}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+        answer_lines(lambda name, seed: run(originals[name], name, seed, folder), limit_memory)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import onnx
-from wild_laws import BrokenLawError
+from worker_loop import BrokenLawError
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT32

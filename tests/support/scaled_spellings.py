@@ -68,9 +68,7 @@ _TIED: dict[str, Any] = {
 }
 _EMBEDDED: Held = {"table": _drawn(200, WIDTH)}
 _SKIPPED = "r = Unsqueeze(v, first) "
-_ROTARY: Held = {"cos": np.cos(_drawn(8, 4)), "sin": np.sin(_drawn(8, 4)), "ids": _ints(0), **_ROWS}
 _GATES: Held = {"wx": _drawn(1, 128, WIDTH), "wh": _drawn(1, 128, WIDTH), "two": _ints(0, 1)}
-_HALVES = "l, k = Split<axis = 1, num_outputs = 2>(v) "
 
 SPELLINGS = {
     "tied embeddings": Spelling("y = Identity(v)", _EMBEDDED, back=_TURNED, **_TIED),
@@ -97,7 +95,6 @@ SPELLINGS = {
         "y = BatchNormalization(v, s, t, mean, var)",
         {"mean": _drawn(WIDTH), "var": 1 + np.abs(_drawn(WIDTH))},
     ),
-    "Where": Spelling("c = Greater(v, three) y = Where(c, v, three)", {"three": np.float32(3)}),
     "an infinite mask": Spelling(
         "c = Greater(x, low) m = Where(c, v, low) y = Relu(m)",
         {"low": np.float32(-np.inf)},
@@ -106,14 +103,6 @@ SPELLINGS = {
     "Concat": Spelling(
         "k = MatMul(x, w) c = Concat<axis = 1>(v, k) y = MatMul(c, long)",
         {"long": _drawn(64, WIDTH)},
-    ),
-    "Concat with what is not scaled": Spelling(
-        "k = Sigmoid(x) c = Concat<axis = 1>(v, k) y = MatMul(c, long)",
-        {"long": _drawn(64, WIDTH)},
-        why="(Sigmoid) reads or makes it",
-    ),
-    "Split": Spelling(
-        _HALVES + "m = Mul(l, half) y = Concat<axis = 1>(m, k)", {"half": _drawn(16)}
     ),
     "Pad": Spelling(
         "p = Pad(v, pads, fill) y = Slice(p, first, last, axis)",
@@ -131,22 +120,8 @@ SPELLINGS = {
         opset=9,
         back=_OLD,
     ),
-    "Max, Min, Clip": Spelling(
-        "i = Max(v, low) j = Min(i, high, v) y = Clip(j, low, high)",
-        {"low": np.float32(-11), "high": np.float32(6e4)},
-    ),
     "Clip at the end of float32": Spelling(
         "y = Clip(v, low, high)", {"low": np.float32(-3.4e38), "high": np.float32(3.4e38)}
-    ),
-    "Resize": Spelling(
-        'r = Reshape(v, shape) u = Resize<mode = "linear">(r, , by) i = Reshape(u, flat) '
-        "y = MatMul(i, long)",
-        {
-            "shape": _ints(2, 1, WIDTH),
-            "flat": _ints(2, 64),
-            "by": np.array([1, 1, 2], np.float32),
-            "long": _drawn(64, WIDTH),
-        },
     ),
     "ReduceL2": Spelling(
         "r = ReduceL2<keepdims = 1>(v, axis) e = Max(r, least) y = Div(v, e)",
@@ -177,16 +152,6 @@ SPELLINGS = {
         "k = Squeeze(m, first) p = MatMul(k, w) y = Add(v, p)",
         _ROWS,
         opset=23,
-    ),
-    "MultiHeadAttention": Spelling(
-        f"{_NORMED} u = Unsqueeze(a, first) m = {_MIB}.MultiHeadAttention<num_heads = 4>(u, u, u) "
-        "k = Squeeze(m, first) p = MatMul(k, w) y = Add(v, p)",
-        _ROWS,
-    ),
-    "RotaryEmbedding": Spelling(
-        f"u = Unsqueeze(v, first) m = {_MIB}.RotaryEmbedding<num_heads = 4>(u, ids, cos, sin) "
-        "y = Squeeze(m, first)",
-        _ROTARY,
     ),
     "a constant that is an output": Spelling(
         "y = Add(v, c)",

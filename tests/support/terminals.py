@@ -10,29 +10,17 @@ from typing import NamedTuple
 
 
 class Ended(NamedTuple):
-    """How a process ended.
-
-    Attributes:
-        status: Its exit status.
-        out: What it wrote to standard output, if that was not the terminal.
-        drawn: What it wrote to the terminal.
-    """
+    """How a process ended."""
 
     status: int
-    out: str
-    drawn: str
+    out: str  # written to standard output, if that was not the terminal
+    drawn: str  # written to the terminal
 
 
 def run_on_a_terminal(
     arguments: Sequence[str], *, out_is_terminal: bool = False, **settings: str
 ) -> Ended:
-    """Run Python with a terminal as standard error.
-
-    Args:
-        arguments: The arguments of the interpreter.
-        out_is_terminal: Whether standard output is the terminal, too.
-        **settings: Environment variables, over those of this process.
-    """
+    """Run Python with a terminal as standard error; `settings` are environment variables."""
     master, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-P", *arguments],

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from wild_models.generate import WildModel
+from worker_loop import BrokenLawError
 
 import amp_rewrite as amp
 from amp_rewrite import targets
@@ -42,10 +43,6 @@ NO_KERNEL = "NOT_IMPLEMENTED"
 PRECISIONS = ("float16", "bfloat16")
 TARGETS = tuple(get_args(targets.TargetName))
 SIXTEEN = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-
-
-class BrokenLawError(Exception):
-    """A law does not hold."""
 
 
 @dataclass(frozen=True)

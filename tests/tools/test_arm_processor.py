@@ -12,7 +12,6 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.runtimes.engines import check_provider
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
 TWO = (
@@ -82,12 +81,6 @@ def test_without_a_processor_the_error_says_how_to_get_one(
     monkeypatch.setenv(arm_processor.FOLDER, str(tmp_path))
     with pytest.raises(OptionError, match="has no program called run"):
         arm_processor.check_machine()
-
-
-@pytest.mark.parametrize("name", ["cpu-arm64", "aarch64"])
-def test_the_package_has_no_such_provider(name: str) -> None:
-    with pytest.raises(OptionError, match=r"CPUExecutionProvider on an Arm machine; elsewhere"):
-        check_provider(name)
 
 
 @pytest.mark.arm64

@@ -67,24 +67,6 @@ def test_a_driver_is_unpacked_and_its_environment_printed(
     assert install[install.index("-t") + 1] == "bookworm-backports"
 
 
-def test_what_is_there_is_not_downloaded_again(
-    tool: ModuleType, debian: list[list[str]], tmp_path: Path
-):
-    assert tool.main([str(tmp_path)]) == 0
-    before = len(debian)
-    assert tool.main([str(tmp_path)]) == 0
-    assert len(debian) == before
-
-
-def test_a_release_with_a_new_mesa_uses_its_own_sources(
-    tool: ModuleType, debian: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    release = {"VERSION_CODENAME": "trixie"}
-    monkeypatch.setattr(tool.platform, "freedesktop_os_release", lambda: release)
-    assert tool.main([str(tmp_path)]) == 0
-    assert not any("sourcelist" in part or part == "-t" for call in debian for part in call)
-
-
 @pytest.mark.usefixtures("debian")
 def test_whatever_fails_is_said_in_one_line(
     tool: ModuleType,

@@ -55,7 +55,7 @@ def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
     constants = [array for value in given if (array := constant_of(value)) is not None]
     if len(constants) < len(given):
         return None
-    weights, bias = (*constants, None)[:2]
+    weights, bias = constants[0], next(iter(constants[1:]), None)
     channels = _channels(head, weights)
     for node in chain[1:]:
         step = _step(node, head, weights, bias, channels)

@@ -81,12 +81,15 @@ def low_values(types: Types) -> dict[ir.Value | None, DType]:
 def is_exact(node: ir.Node) -> bool:
     """Return whether a node's float outputs need no rounding where its inputs are rounded."""
     op, attributes = operator(node), node.attributes
-    if op in ("Clip", "Pad"):  # a bound in an attribute is a float32 number
+    # operators: exact in some modes only; a bound in an attribute is a float32 number.
+    if op in ("Clip", "Pad"):
         return not {"min", "max", "value"} & attributes.keys()
     if op == "Dropout":
         return len(node.inputs) < 3 or node.inputs[2] is None  # not in training
+    # operators: exact in some modes only.
     if op in ("Resize", "Upsample"):
         return attributes.get_string("mode", "nearest") == "nearest"
+    # operators: as above.
     if op in ("ScatterElements", "ScatterND"):
         return attributes.get_string("reduction", "none") in ("none", "max", "min")
     return has(node, Trait.MOVES, Trait.EXACT, Trait.SUBGRAPHS, Trait.HOLDS)

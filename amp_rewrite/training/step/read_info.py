@@ -49,8 +49,7 @@ def _types(info: StepInfo, values: Mapping[str, ir.Value]) -> Iterator[Misfit]:
     for index, state in enumerate(info.states):
         for key, name in (("name", state.name), ("output", state.output)):
             value, expected = values[name], f"{state.dtype} {list(state.shape)}"
-            has_type = value.dtype not in (None, ir.DataType.UNDEFINED)
-            dtype = elements.tensor(value.dtype) if has_type else None
+            dtype = elements.tensor(value.dtype) if value.dtype else None  # UNDEFINED is 0
             if dtype not in (None, f"tensor({state.dtype})") or not may_have(value, state.shape):
                 yield Misfit(f"states[{index}].{key}", f"{name!r}, {dtype} {value.shape}", expected)
     for name, value in info.fetches.items():

@@ -48,19 +48,6 @@ g (float16[N] x) => (float16[N] y) {
     else_branch = e () => (float16[N] b) { b = Sub(s, x) }
   >
 }""",
-    "an If inside an If": """
-g (float16[N] x) => (float16[N] y) {
-  true = Constant <value = bool {1}> ()
-  y = If (true) <
-    then_branch = t () => (float16[N] a) {
-      a = If (true) <
-        then_branch = tt () => (float16[N] c) { c = Mul(x, x) },
-        else_branch = te () => (float16[N] d) { d = Identity(x) }
-      >
-    },
-    else_branch = e () => (float16[N] b) { b = Identity(x) }
-  >
-}""",
     "a Loop with a carried value and a scan output": """
 g (float16[N] x) => (float16[N] y, float16[3,N] all) {
   n = Constant <value = int64 {3}> ()
@@ -88,14 +75,6 @@ g (float16[4] x) => (float16[2,4] y) {
   square = Mul(x, x)
   s = SequenceConstruct(x, square)
   y = ConcatFromSequence <axis = 0, new_axis = 1> (s)
-}""",
-    "an empty sequence that grows": """
-g (float16[4] x) => (float16[4] y) {
-  empty = SequenceEmpty <dtype = 10> ()
-  square = Mul(x, x)
-  s = SequenceInsert(empty, square)
-  zero = Constant <value = int64 {0}> ()
-  y = SequenceAt(s, zero)
 }""",
     "an optional": """
 g (float16[4] x) => (float16[4] y) {
@@ -130,8 +109,6 @@ g (float16[4] x) => (float16[4] y, float16[2] z) {
   z = ConstantOfShape <value = float16[1] {3}> (two)
   y = Add(like, x)
 }""",
-    "an input that is an output": """
-g (float16[4] x) => (float16[4] x, float16[4] y) { y = Mul(x, x) }""",
     "integers made from low values": """
 g (float16[4] x) => (int64[1] i, bool[4] more) {
   square = Mul(x, x)
