@@ -1,9 +1,7 @@
-"""The type graph: one vertex per type variable of a node, one edge per value flowing between two.
+"""The type graph: one vertex per type variable of a node, one edge per value between two of them.
 
-Only the types to retype are materialised: float32, or, where a model is made float32, the others
-(`bases`). An edge joins two ports of one value, hence of one element type, so a
-vertex of another type can neither be retyped nor be reached from one that can; leaving those out
-changes no result and makes shape arithmetic free (painting.md, section 1).
+Only types to retype have vertices: float32, or others where a model becomes float32 (`bases`).
+An edge joins two ports of one type, so leaving other types out changes no result (painting.md, 1).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """A model as numbers: its nodes and values in execution order, and what reads and writes what.
 
-Rewriting a model of 100,000 nodes asks a few questions of each; what costs is an object for every
-one of them. A flat graph has none: nodes, values and graphs are numbers, the inputs of all nodes
-stand in one list, and whatever nodes of one operator share is looked up by the operator's number.
-What only few nodes are asked for (attributes, metadata, tensors) stays in the messages that it was
-read from, to which the numbers lead, and is fetched when it is asked for.
+There is no object for a node or a value, since making 100,000 of them is what costs. What is asked
+of few nodes (attributes, metadata, tensors) stays in the messages that the model was read from.
 """
 
 from __future__ import annotations

@@ -119,7 +119,6 @@ class Stream:
             yield values
 
     def _stored_blocks(self, first: int, stop: int, block: int) -> Iterator[Array]:
-        """Yield elements as they are stored."""
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)
             return

@@ -133,7 +133,6 @@ class ModelFolder:
 
 
 def _model_folder_of(path: str) -> str:
-    """Return the model's folder if a path is the folder of its forms, else the path."""
     inner = os.path.abspath(path)
     above, name = os.path.split(inner)
     is_model = any(os.path.isfile(os.path.join(above, file)) for file in _BESIDE_FORMS)

@@ -100,7 +100,6 @@ class Rewiring:
             self._equal_ranks(rank)
 
     def _copy(self, weight: PlannedWeight) -> None:
-        """Note a low-precision copy beside a constant that something still reads as float32."""
         flat, value = self.flat, weight.value
         self.added[weight.name] = Added(weight.name, value, weight.dtype)
         if flat.producer[value] == ABSENT:

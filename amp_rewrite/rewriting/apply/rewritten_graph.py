@@ -143,7 +143,6 @@ class RewrittenGraph:
     def _write_bodies(
         self, message: NodeProto, node: int, weights: Sequence[Sequence[Weight]]
     ) -> None:
-        """Write the graphs inside a node anew."""
         numbers = iter(self._flat.bodies_in(node))
         for attribute in message.attribute:
             if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
