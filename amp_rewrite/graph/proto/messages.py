@@ -20,17 +20,6 @@ def text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
-def copy_text(target: Any, source: Any, field: str) -> None:
-    """Copy a text field, if it is set; what is not UTF-8 stays the bytes that it was."""
-    if source.HasField(field):
-        value = getattr(source, field)
-        if isinstance(value, str):
-            setattr(target, field, value)
-        else:
-            tag = type(target).DESCRIPTOR.fields_by_name[field].number << 3 | 2
-            target.MergeFromString(varint(tag) + varint(len(value)) + value)
-
-
 def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
     """Return metadata entries as a dictionary."""
     return {text(entry.key): text(entry.value) for entry in entries}
