@@ -27,7 +27,6 @@ class VertexKind:
 
     Attributes:
         variables: The variables' names, in port order; more than one if a target ties them.
-        known: Variable -> type string, for every variable of the call whose type is known.
     """
 
     operator: Operator
@@ -78,11 +77,7 @@ class TypeGraph:
     """The float32 dataflow of a model.
 
     Attributes:
-        types: By value, its type (infer.py).
-        call: By node, the number of its call.
         first: By node, its first vertex; one more entry for the end.
-        node: By vertex, its node.
-        kind: By vertex, the number of its kind.
         reads: By position in `flat.inputs`, the vertex that reads there, or ABSENT.
         writes: By position in `flat.outputs`, the vertex that writes there, or ABSENT.
         source: By value, the vertex whose output it is; a subgraph's input belongs to its owner.

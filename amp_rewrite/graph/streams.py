@@ -56,8 +56,6 @@ class Stream:
 
     Attributes:
         dtype: The type in which they are stored, little endian.
-        origin: Where they are: in a file, in a flat array, or in one that a function makes.
-        conversions: What becomes of each element on the way, one after the other.
     """
 
     count: int

@@ -70,11 +70,7 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
 
 
 def converted_proto(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return what onnx's converter makes of a message.
-
-    Raises:
-        CANNOT_CONVERT: It cannot, or would end the process.
-    """
+    """Return what onnx's converter makes of a message."""
     if ends_inference(proto):
         raise ValueError(f"nothing is known of the type that {ENDS_INFERENCE} reads")
     return onnx.version_converter.convert_version(proto, opset)

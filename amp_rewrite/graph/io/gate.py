@@ -52,11 +52,7 @@ def admit(model: FlatGraph) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """The signature that a call of a model-local function must match.
-
-    Attributes:
-        types: Attribute -> its type, as far as the function tells.
-    """
+    """The signature that a call of a model-local function must match."""
 
     n_inputs: int
     n_outputs: int

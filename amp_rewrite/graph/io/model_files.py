@@ -74,12 +74,7 @@ Progress = Callable[[Written], None]
 
 
 class Weight(NamedTuple):
-    """An initializer.
-
-    Attributes:
-        message: Its message, without data if `stream` has them.
-        stream: Its elements; None if they are where the message says.
-    """
+    """An initializer."""
 
     message: onnx.TensorProto
     stream: Stream | None = None
@@ -93,13 +88,7 @@ class Weight(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A ModelProto in parts.
-
-    Attributes:
-        header: All but the graph, serialized.
-        body: The graph without what follows, serialized.
-        inline: The initializers that are stored in the file.
-    """
+    """A ModelProto in parts."""
 
     header: bytes
     body: bytes

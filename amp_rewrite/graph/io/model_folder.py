@@ -78,11 +78,7 @@ class ModelFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The files and models of a folder.
-
-    Attributes:
-        files: The paths of all files in it, relative to it and with slashes, in order.
-    """
+    """The files and models of a folder."""
 
     path: str
     files: tuple[str, ...]

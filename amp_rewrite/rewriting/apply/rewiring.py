@@ -62,7 +62,6 @@ class Rewiring:
     """The edges of a graph after a plan; nothing is copied.
 
     Attributes:
-        removed: The model's own Casts that become no-ops.
         weights: Constant -> how it is converted, for those that do not stay float32.
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> the node, or the constant that it holds.

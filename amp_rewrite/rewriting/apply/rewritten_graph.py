@@ -280,11 +280,7 @@ def header(flat: FlatGraph, plan: CastPlan | None, metadata: Mapping[str, str]) 
 
 
 class RewrittenFlat(NamedTuple):
-    """A rewritten model in numbers.
-
-    Attributes:
-        origins: By node of it, which node it was, ABSENT for one that was added.
-    """
+    """A rewritten model in numbers."""
 
     flat: FlatGraph
     origins: Sequence[int]

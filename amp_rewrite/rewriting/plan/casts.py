@@ -38,7 +38,6 @@ class PlannedCast(NamedTuple):
     """One Cast, shared by every use of a value that wants the other type.
 
     Attributes:
-        name: The name of the Cast and of its output.
         limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
         clamp_names: The names of the Clip and of the two numbers that it reads.
     """
@@ -56,7 +55,6 @@ class CastPlan:
     """Everything that a rewrite changes.
 
     Attributes:
-        vertices: The vertices whose attributes and output types become low.
         fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
         retyped: The values that become low because of their producer.
         ends: Graph inputs and outputs whose own type becomes low; an output that is computed in

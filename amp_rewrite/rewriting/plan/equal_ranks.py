@@ -35,7 +35,6 @@ class PlannedRank:
     """An operand of a product that gets axes of length 1.
 
     Attributes:
-        index: Which of its operands.
         axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
     """

@@ -63,12 +63,7 @@ def borders(system: System, exponents: Mapping[int, int]) -> list[tuple[int, int
 
 
 class _Link(NamedTuple):
-    """A place at which a node reads a value.
-
-    Attributes:
-        made: The root of the set that it is in.
-        read: The root of the set of what the node reads.
-    """
+    """A place at which a node reads a value."""
 
     value: int
     made: int

@@ -130,7 +130,6 @@ class _Choice:
     """Which sets are scaled, and by how much.
 
     Attributes:
-        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
         limits: Value -> the largest exponent with which it, and what it is summed from, fits.
         read_limits: Value -> the largest exponent with which it fits where it is read.
         largest: Value -> its largest magnitude, where that is known.
