@@ -172,7 +172,6 @@ def _with_vertices(
 
 
 def _offsets(calls: Sequence[Call]) -> Array:
-    """Return, by call, the number of its first kind."""
     return np.cumsum([0, *(len(c.kinds) for c in calls)])[:-1]
 
 
@@ -202,7 +201,6 @@ def scan_split(flat: FlatGraph, node: int) -> tuple[int, int]:
 
 
 def _joined_scan_ports(ports: Ports, split: tuple[int, int]) -> Ports:
-    """Give Scan's state outputs the names of its state inputs."""
     states = ports.inputs[split[0] : split[1]][: len(ports.outputs)]
     return Ports(ports.schema, ports.inputs, (*states, *ports.outputs[len(states) :]))
 

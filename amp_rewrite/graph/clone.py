@@ -63,7 +63,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _detach(graph: ir.Graph) -> None:
-    """Stop sharing types, and the tensors of initializers, with the original."""
     for value in _values(graph):
         if value.type is not None:
             value.type = _own_type(value.type)

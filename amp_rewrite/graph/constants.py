@@ -161,5 +161,4 @@ def default_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
 
 
 def _float32(tensor: StoredTensor | None) -> StoredTensor | None:
-    """Return a float32 tensor, or None for what cannot be converted."""
     return tensor if tensor is not None and tensor.dtype == TensorProto.FLOAT else None

@@ -1,9 +1,7 @@
-"""The type graph: one vertex per type variable of a node, one edge per value flowing between two.
+"""The type graph: one vertex per type variable of a node, one edge per value between two of them.
 
-Only the types to retype are materialised: float32, or, where a model is made float32, the others
-(`bases`). An edge joins two ports of one value, hence of one element type, so a
-vertex of another type can neither be retyped nor be reached from one that can; leaving those out
-changes no result and makes shape arithmetic free (painting.md, section 1).
+Only types to retype have vertices: float32, or others where a model becomes float32 (`bases`).
+An edge joins two ports of one type, so leaving other types out changes no result (painting.md, 1).
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ class VertexKind:
 
     Attributes:
         variables: The variables' names, in port order; more than one if a target ties them.
-        known: Variable -> type string, for every variable of the call whose type is known.
     """
 
     operator: Operator
@@ -80,11 +77,7 @@ class TypeGraph:
     """The float32 dataflow of a model.
 
     Attributes:
-        types: By value, its type (infer.py).
-        call: By node, the number of its call.
         first: By node, its first vertex; one more entry for the end.
-        node: By vertex, its node.
-        kind: By vertex, the number of its kind.
         reads: By position in `flat.inputs`, the vertex that reads there, or ABSENT.
         writes: By position in `flat.outputs`, the vertex that writes there, or ABSENT.
         source: By value, the vertex whose output it is; a subgraph's input belongs to its owner.

@@ -86,9 +86,6 @@ def from_ir(type_: ir.TypeProtocol | None) -> str | None:
     if isinstance(type_, ir.TensorType):
         name = _NAMES.get(type_.dtype)
         return None if name is None else f"tensor({name})"
-    if isinstance(type_, ir.SparseTensorType):
-        name = _NAMES.get(type_.dtype)
-        return None if name is None else f"sparse_tensor({name})"
     kind = {ir.SequenceType: "seq", ir.OptionalType: "optional"}.get(type(type_))  # pyright: ignore[reportArgumentType,reportCallIssue]
     if kind is None:
         return None
@@ -119,7 +116,4 @@ def to_ir(type_string: str) -> ir.TypeProtocol | None:
     number = element(type_string)
     if number is None:
         return None
-    member = ir.DataType(number)
-    if type_string.startswith("sparse_tensor("):
-        return ir.SparseTensorType(member)
-    return ir.TensorType(member)
+    return ir.TensorType(ir.DataType(number))

@@ -1,10 +1,7 @@
 """A model as numbers: its nodes and values in execution order, and what reads and writes what.
 
-Rewriting a model of 100,000 nodes asks a few questions of each; what costs is an object for every
-one of them. A flat graph has none: nodes, values and graphs are numbers, the inputs of all nodes
-stand in one list, and whatever nodes of one operator share is looked up by the operator's number.
-What only few nodes are asked for (attributes, metadata, tensors) stays in the messages that it was
-read from, to which the numbers lead, and is fetched when it is asked for.
+There is no object for a node or a value, since making 100,000 of them is what costs. What is asked
+of few nodes (attributes, metadata, tensors) stays in the messages that the model was read from.
 """
 
 from __future__ import annotations
@@ -93,10 +90,8 @@ class Body:
 
     Attributes:
         owner: The node that holds it; ABSENT for the main graph.
-        name: The attribute that holds it.
         initializers: Its initializers; one that is an input, too, is in both lists.
         nodes: Its own nodes, without those inside them.
-        end: The number of the first node behind it and all that is inside.
     """
 
     owner: int = ABSENT
@@ -120,8 +115,6 @@ class Declared:
     """The messages that declare a value.
 
     Attributes:
-        output: Its first entry among the outputs, or None.
-        again: Its other entries among the outputs.
         latest: The entry whose type and shape count: the last one of an output, if there is one.
             None if no entry has them; of an initializer, value_info does not count.
     """
@@ -141,12 +134,10 @@ class FlatGraph:
     list has an entry for each node, value, graph or operator, which its name tells.
 
     Attributes:
-        opsets: Domain -> opset.
         functions: The model's functions that calls run, by what calls them.
         attached: All of its functions. One that is not among `functions` is called like an operator
             that has a schema: runtimes run their kernel of it, whatever the body says.
         operators: The operators in use; nothing may call Cast, where all Casts are idle.
-        bodies: The graphs; the main graph is the first.
         finished: The graphs inside nodes, each behind those inside it.
         inputs: The values that nodes read, ABSENT where an input is left out, node after node.
         input_start: By node, where its inputs begin in `inputs`; one more entry for the end.
@@ -161,12 +152,9 @@ class FlatGraph:
         signatures: Node -> its attributes, see `signature`, of those that have some.
         spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
         unused: Graph -> entries of value_info that name nothing in it.
-        given: The nodes that had no name and were given one.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
         mended: What was done to the nodes when the model was read; `proto` is the mended one.
-        infer: Finds the shapes that the file does not record, or None.
         lengths: Lengths of free dimensions that the user says, by the names that inputs give them.
-        objects: The objects of onnx_ir that were made of it and are shared, if they were.
         paintings: What was painted of it (rewriting/plan/paint_context.py), if anything was.
     """
 

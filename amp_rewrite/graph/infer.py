@@ -1,9 +1,7 @@
 """Element types of every value, from the schemas alone.
 
-A forward sweep binds each operator's type variables to the types of its inputs and reads its
-outputs' types off them; what a sweep cannot know (an output of a custom operator, say) is filled
-in from the types that the file records, or backwards from a consumer whose variable is bound by
-another port. ONNX shape inference is not used, so its failures do not matter here.
+A forward sweep binds type variables to the types of inputs and reads the types of outputs off them.
+What is missing then comes from what the file records, or backwards from a consumer.
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ def types_of(graph: FlatGraph) -> FlatTypes:
 
 @dataclass
 class _Inference:
-    """One run over a graph; function bodies get a run of their own."""
-
     graph: FlatGraph
     bound: Mapping[str, Attribute] = field(default_factory=dict)
     calls: dict[_Key, tuple[str | None, ...]] = field(default_factory=dict)
@@ -62,17 +58,14 @@ class _Inference:
     by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin without any type."""
         self.types: FlatTypes = [None] * self.graph.n_values
 
     def run(self, inputs: Sequence[str | None] = ()) -> FlatTypes:
-        """Infer the whole graph; `inputs` are the types of its inputs where none are recorded."""
         self.sweep(MAIN, inputs)
         self._fill_gaps()
         return self.types
 
     def sweep(self, number: int, inputs: Sequence[str | None] = ()) -> None:
-        """Infer one of the graphs, whose inputs have the given types."""
         body, recorded, types = self.graph.bodies[number], self.graph.recorded, self.types
         for value in body.initializers:
             types[value] = recorded[value]
@@ -164,7 +157,6 @@ class _Inference:
         return resolved
 
     def _call(self, node: int, called: Operator, function: FlatFunction) -> tuple[str | None, ...]:
-        """Return the output types of a call of a model-local function."""
         inputs = tuple(self._types_of(self.graph.inputs_of(node)))
         attributes = {**function.defaults, **self._attributes(node)}
         key = (called, inputs, *((n, str(a.value)) for n, a in attributes.items()))

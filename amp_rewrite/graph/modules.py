@@ -1,10 +1,8 @@
 """The modules of nodes, as the framework that a model comes from calls them.
 
-torch.onnx notes in the metadata of a node the modules around it: `pkg.torch.onnx.name_scopes` is
-the list `['', 'encoder', 'encoder.layers.0', 'linear']`, of which the last entry is the node of
-torch.fx, and `namespace` has the same names, each with its class, between slashes
-(`_get_node_namespace` of its exporter). Its exporter up to 2.8 puts them into the names of nodes:
-`/encoder/layers.0/MatMul`.
+torch.onnx notes them in metadata: `pkg.torch.onnx.name_scopes` is `['', 'encoder', 'linear']`, of
+which the last entry is the node, and `namespace` has the same names, with classes, between slashes.
+Its exporter up to 2.8 puts them into the names of nodes: `/encoder/layers.0/MatMul`.
 """
 
 from __future__ import annotations

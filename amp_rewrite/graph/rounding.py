@@ -57,7 +57,6 @@ def _saturate(values: Array, dtype: DType, magnitude: float) -> Array:
 
 
 def _to_float16(values: Array) -> Array:
-    """Round a flat float32 array, a block at a time."""
     result = np.empty(values.size, np.uint16)
     scratch = np.empty((2, min(BLOCK, values.size)), np.uint32)
     for start in range(0, values.size, BLOCK):

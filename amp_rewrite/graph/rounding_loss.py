@@ -24,8 +24,6 @@ class RoundingLoss:
     """Losses of a constant's elements in a 16-bit type.
 
     Attributes:
-        overflowed: How many finite ones round to infinity.
-        small: How many nonzero ones lie below the smallest normal number.
         largest_relative: The largest error of an element that does not, relative to it.
     """
 

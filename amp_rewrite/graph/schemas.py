@@ -1,9 +1,7 @@
 """Operator schemas: which port has which type variable, and what types a variable admits.
 
-`ai.onnx` and `ai.onnx.ml` come from the installed onnx package; `com.microsoft` from
-lists/schemas/com.microsoft.json, which tools/make_schema_table.py reads out of an installed ONNX
-Runtime, so that rewriting a model with contrib operators needs no runtime. So does ai.onnx.json
-with what ONNX Runtime has in the domain of ONNX, and ONNX has not: models written for it do.
+`ai.onnx` and `ai.onnx.ml` come from the installed onnx package; `com.microsoft`, and what ONNX
+Runtime adds to `ai.onnx`, from lists/schemas, which tools/make_schema_table.py writes.
 """
 
 from __future__ import annotations
@@ -119,13 +117,9 @@ def find(domain: str, op: str, opset: int) -> Schema | None:
 def newest_opset(domain: str) -> int | None:
     """Return the newest opset of a domain that the installed schemas know; None if none."""
     domain = "" if domain == "ai.onnx" else domain
-    if domain == CONTRIB_DOMAIN:
-        return 1
     history = onnx.defs.get_all_schemas_with_history()
     versions = [s.since_version for s in history if s.domain == domain]
-    if not versions:
-        return None
-    return onnx.defs.onnx_opset_version() if domain == "" else max(versions)
+    return onnx.defs.onnx_opset_version() if domain == "" else max(versions, default=None)
 
 
 @cache
@@ -183,7 +177,6 @@ def _from_onnx(schema: onnx.defs.OpSchema) -> Schema:
 
 @cache
 def _table(name: str) -> Mapping[str, Schema]:
-    """Return the schemas of a file of lists/schemas."""
     file = targets.DATA.joinpath("schemas", f"{name}.json")
     table: dict[str, Any] = json.loads(file.read_text("utf-8"))
     domain = "" if name == _RUNTIME else name

@@ -56,8 +56,6 @@ class Stream:
 
     Attributes:
         dtype: The type in which they are stored, little endian.
-        origin: Where they are: in a file, in a flat array, or in one that a function makes.
-        conversions: What becomes of each element on the way, one after the other.
     """
 
     count: int
@@ -119,7 +117,6 @@ class Stream:
             yield values
 
     def _stored_blocks(self, first: int, stop: int, block: int) -> Iterator[Array]:
-        """Yield elements as they are stored."""
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)
             return

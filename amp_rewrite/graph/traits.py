@@ -280,7 +280,6 @@ def _key(domain: str, op_type: str) -> str:
 
 
 def _table() -> Mapping[str, Row]:
-    """Return the table."""
     families = [*_STRUCTURE, *_ELEMENTS, *_ARITHMETIC]
     rows = [(name, row) for names, row in families for name in names.split()]
     rows += [(_key("com.microsoft", n), row) for names, row in _CONTRIBUTED for n in names.split()]

@@ -109,9 +109,6 @@ def test_a_model_without_float32_has_no_vertices() -> None:
     assert vertices_in(found.having(Trait.MOVES)) == []
 
 
-CHAIN = "[a] h = Relu(x) [b] s = Add(h, h) [c] i = Cast<to = 7>(s) [d] n = Neg(i) [e] y = Exp(s)"
-
-
 def test_an_output_of_a_branch_has_the_owners_vertex_as_its_sink() -> None:
     found = graph_of(
         "[i] h, k = If(b) <then_branch = t () => (p, n) { [p] p = Relu(x) n = Shape(x) },"

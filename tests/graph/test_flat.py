@@ -44,11 +44,6 @@ def node(flat: FlatGraph, name: str) -> int:
     return flat.node_names.index(name)
 
 
-def value(flat: FlatGraph, name: str) -> int:
-    (found,) = flat.values_called(name)
-    return found
-
-
 def names(flat: FlatGraph, values: Iterable[int]) -> list[str]:
     return ["" if v == ABSENT else flat.value_names[v] for v in values]
 

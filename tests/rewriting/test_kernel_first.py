@@ -10,7 +10,6 @@ import pytest
 from onnx import numpy_helper
 
 import amp_rewrite as amp
-from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.load import load
 
@@ -45,14 +44,18 @@ def operators(path: Path) -> list[str]:
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
+def read(source: onnx.ModelProto | Path) -> onnx.ModelProto:
+    return amp.to_proto(amp.load(source))
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_it_is_painted_like_the_operator_and_its_body_stays(inline: bool, tmp_path: Path) -> None:
     given, alone = model(), model(None)
     amp.save(amp.rewrite(given, inline_functions=inline), tmp_path / "made.onnx")
     amp.save(amp.rewrite(alone), tmp_path / "alone.onnx")
     made = onnx.load(tmp_path / "made.onnx")
-    assert list(made.functions) == list(given.functions)
-    assert made.graph == onnx.load(tmp_path / "alone.onnx").graph
+    assert list(made.functions) == list(read(given).functions)
+    assert read(made).graph == read(tmp_path / "alone.onnx").graph
     assert operators(tmp_path / "made.onnx").count("Cast") == 2
 
 
@@ -76,12 +79,6 @@ def test_the_kernel_runs_whatever_the_body_says(emulate: bool) -> None:
 def test_a_call_may_have_more_inputs_than_the_body_where_the_operator_takes_them() -> None:
     shorter = (FUNCTION % "Add").replace("(i, k, g)", "(i, k)").replace("(s, g)", "(s, s)")
     assert amp.rewrite(model(shorter)).report.summary.nodes_converted == 5
-
-
-def test_a_call_with_more_inputs_than_body_and_operator_is_refused() -> None:
-    body = BODY.replace("(a, x, g)", "(a, x, g, g, g)")
-    with pytest.raises(GraphError, match="a call has more inputs than the function; found 5"):
-        amp.rewrite(model(body=body))
 
 
 def test_a_function_that_no_operator_is_called_like_is_still_a_boundary() -> None:

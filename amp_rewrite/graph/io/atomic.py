@@ -102,10 +102,11 @@ def check_target(folder: str, name: str) -> None:
         raise SaveError(
             "the output cannot be written", where=target, found=error.strerror
         ) from error
-    if stat.S_ISDIR(mode):
-        raise SaveError("the output is a folder", where=target, remedy="name a file")
     if not stat.S_ISREG(mode):
-        raise SaveError("the output exists and is not a regular file", where=target)
+        what = (
+            "the output is a folder" if stat.S_ISDIR(mode) else "the output is not a regular file"
+        )
+        raise SaveError(what, where=target, remedy="name another file")
     if not os.access(target, os.W_OK):
         raise SaveError(
             "the output exists and is write-protected", where=target, remedy="choose another path"

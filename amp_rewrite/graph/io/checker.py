@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import onnx.checker
-import onnx.shape_inference
 
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE
+from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -23,12 +22,7 @@ def checker_fault(content: bytes, *, types: bool = True) -> str | None:
     full = types and ENDS_INFERENCE.encode() not in content
     try:
         onnx.checker.check_model(content, full_check=full)
-    except (
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-        RuntimeError,
-        ValueError,
-    ) as error:
+    except (onnx.checker.ValidationError, *FAILURES) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
 

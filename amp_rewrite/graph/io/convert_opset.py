@@ -1,10 +1,8 @@
 """Move a model to a newer opset with onnx's version converter, keeping what that would lose.
 
-The converter takes a message of less than 2 GB, and returns operators, types and the description of
-the model. It drops functions, training_info, metadata and annotations. So it
-gets a model without its large weights; of what it returns, the nodes and the constants that these
-need are taken, and all else stays as it was. What it cannot keep is refused. It fails on declared
-shapes that contradict what inference finds, such as those of rank 0 in Paddle's exports.
+It drops functions, training_info, metadata and annotations, and fails on wrong shapes, such as
+those of rank 0 in Paddle's exports. So only nodes, and the constants that these need, are taken
+from what it returns. It gets the model without its large weights: it takes at most 2 GB.
 """
 
 from __future__ import annotations
@@ -72,11 +70,7 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
 
 
 def converted_proto(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return what onnx's converter makes of a message.
-
-    Raises:
-        CANNOT_CONVERT: It cannot, or would end the process.
-    """
+    """Return what onnx's converter makes of a message."""
     if ends_inference(proto):
         raise ValueError(f"nothing is known of the type that {ENDS_INFERENCE} reads")
     return onnx.version_converter.convert_version(proto, opset)

@@ -1,19 +1,9 @@
-"""The gate: what passes is as the operators' schemas promise, so that later code need not look.
+"""The gate: what passes keeps to the operators' schemas, so that later code need not look.
 
-A model is refused where
-
-1. an operator has an attribute that its schema lacks or of another type, or lacks one that it must
-   have (a subgraph is one); where a node outside functions refers to a function's attribute;
-2. an operator has too few or too many inputs or outputs, or lacks an input that it must have;
-3. an input or an initializer of the model has a type that an operator does not take, or another one
-   than what enters the same operator at a port of the same type variable;
-4. a subgraph does not take what its operator hands over, or gives less than its operator does;
-5. a function is called with more inputs or outputs than it has, or with attributes of other types,
-   unless runtimes have a kernel for it;
-6. metadata of this package say what the package never writes.
-
-Operators that onnx does not know pass, and so do those of com.microsoft: ONNX Runtime changes them
-without raising a version. What onnx's checker refuses besides does no harm here.
+Refused are wrong attributes, numbers and types of inputs and outputs, subgraphs that do not fit
+their operator, calls that do not fit their function, and unknown metadata of this package.
+Operators that onnx does not know pass, and so do those of com.microsoft, which change without a
+version.
 """
 
 from __future__ import annotations
@@ -62,11 +52,7 @@ def admit(model: FlatGraph) -> None:
 
 @dataclass(frozen=True)
 class _Call:
-    """The signature that a call of a model-local function must match.
-
-    Attributes:
-        types: Attribute -> its type, as far as the function tells.
-    """
+    """The signature that a call of a model-local function must match."""
 
     n_inputs: int
     n_outputs: int
@@ -103,7 +89,6 @@ class _Gate:
     types: dict[int, str] = field(default_factory=dict)
 
     def check(self, body: int, where: str) -> None:
-        """Check a graph and those inside it."""
         graph, passed, type_of = self.graph, self.passed, self.types.get
         self.note_types(graph.bodies[body].initializers)
         first, behind, operator = graph.input_start, graph.output_start, graph.operator
@@ -122,7 +107,6 @@ class _Gate:
                 check_marks(graph.metadata[node], self._place(node, where))
 
     def note_types(self, values: Iterable[int]) -> None:
-        """Take note of values whose types are certain."""
         recorded = ((value, self.graph.recorded[value]) for value in values)
         self.types.update((value, type_) for value, type_ in recorded if type_ is not None)
 
@@ -131,7 +115,6 @@ class _Gate:
         return f"{where}, node {self.graph.node_names[node]!r} ({op_type})"
 
     def _check_node(self, node: int, where: str) -> None:
-        """Check what nodes of one kind share."""
         called, place = self.graph.called(node), self._place(node, where)
         call = self.calls.get(called)
         if call is not None:

@@ -1,9 +1,8 @@
 """A model file and its data file: replaced together, or not at all.
 
 The data file is named after its content and complete before the model file is replaced; only then
-are data files of the previous model removed, and nobody else replaces the model in the meantime.
-Whenever the process is killed, the model file and the data file that it names belong together. A
-judge may look at a file that is complete under a temporary name; what it refuses is not written.
+are data files of the previous model removed. So a killed process leaves files that belong together.
+A judge may look at a file that is complete under a temporary name; what it refuses is not written.
 """
 
 from __future__ import annotations
@@ -75,12 +74,7 @@ Progress = Callable[[Written], None]
 
 
 class Weight(NamedTuple):
-    """An initializer.
-
-    Attributes:
-        message: Its message, without data if `stream` has them.
-        stream: Its elements; None if they are where the message says.
-    """
+    """An initializer."""
 
     message: onnx.TensorProto
     stream: Stream | None = None
@@ -94,13 +88,7 @@ class Weight(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A ModelProto in parts.
-
-    Attributes:
-        header: All but the graph, serialized.
-        body: The graph without what follows, serialized.
-        inline: The initializers that are stored in the file.
-    """
+    """A ModelProto in parts."""
 
     header: bytes
     body: bytes
@@ -245,42 +233,33 @@ def replace_model(
         SaveError: The target cannot be written, or is one of `sources`; no new file is left behind.
         AmpError: Whoever judges new files refuses it; no new file is left behind.
     """
+    folder, name = os.path.split(output)
     try:
-        _replace(output, external, parts, meter, sources)
+        check_target(folder, name)
+        refuse_same(output, sorted(sources), "the output is a data file of the model")
+        with ExitStack() as files:
+            model_file = files.enter_context(Replacement(folder, name))
+            data_file, data_name, places = None, "", list[Place]()
+            if external:
+                data_file = files.enter_context(Replacement(folder, name))
+                data_name, places = _write_data(external, data_file, folder, name, meter)
+            write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
+            with one_at_a_time(folder), ExitStack() as on_failure:
+                if data_file is not None:
+                    new_file = os.path.join(folder, data_name)
+                    if not os.path.lexists(new_file):
+                        on_failure.callback(_remove_unless_used, new_file, model_file)
+                    data_file.commit(data_name)
+                model_file.file.flush()
+                judge_file(model_file.path)
+                model_file.commit(name)
+                kept = {data_name, *(os.path.realpath(file) for file in sources)}
+                _remove_stale(_old_files(folder, name), kept)
     except (OSError, ValueError, EncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise SaveError(
             "the model cannot be written", where=output, found=reason or error
         ) from error
-
-
-def _replace(
-    output: str,
-    external: Sequence[Stream],
-    parts: Callable[[Sequence[Place]], Parts],
-    meter: Meter,
-    sources: Collection[str],
-) -> None:
-    folder, name = os.path.split(output)
-    check_target(folder, name)
-    refuse_same(output, sorted(sources), "the output is a data file of the model")
-    with ExitStack() as files:
-        model_file = files.enter_context(Replacement(folder, name))
-        data_file, data_name, places = None, None, list[Place]()
-        if external:
-            data_file = files.enter_context(Replacement(folder, name))
-            data_name, places = _write_data(external, data_file, folder, name, meter)
-        write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
-        with one_at_a_time(folder), ExitStack() as on_failure:
-            if data_file is not None and data_name is not None:
-                new_file = os.path.join(folder, data_name)
-                if not os.path.lexists(new_file):
-                    on_failure.callback(_remove_unless_used, new_file, model_file)
-                data_file.commit(data_name)
-            model_file.file.flush()
-            judge_file(model_file.path)
-            model_file.commit(name)
-            _remove_stale(_old_files(folder, name), data_name, sources)
 
 
 def sources_of(streams: Iterable[Stream]) -> set[str]:
@@ -299,35 +278,18 @@ def _write_data(
     external: Sequence[Stream], replacement: Replacement, folder: str, name: str, meter: Meter
 ) -> tuple[str, list[Place]]:
     """Write a data file; return its name, which contains its hash by default, and the places."""
-    offsets = list(_layout(external))
-    digest = hashlib.sha256()
-    write_streams(
-        _pad_streams(external, offsets), replacement.file.fileno(), digest.update, meter.add
-    )
-    taken, data_name = _TAKEN.get(), f"{name}_data"
-    if taken is None or os.path.join(folder, data_name) in taken:
-        data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
-    pairs = zip(external, offsets, strict=True)
-    return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
-
-
-def _layout(external: Iterable[Stream]) -> Iterator[int]:
-    """Yield the offset of each stream."""
-    end = 0
+    digest, padded, places, end = hashlib.sha256(), list[Stream](), list[tuple[int, int]](), 0
     for stream in external:
         step = _PAGE if stream.nbytes >= _LARGE else _ALIGNMENT
         start = -(-end // step) * step
-        yield start
+        padded += (Stream.of_bytes(bytes(start - end)), stream)
+        places.append((start, stream.nbytes))
         end = start + stream.nbytes
-
-
-def _pad_streams(external: Sequence[Stream], offsets: Sequence[int]) -> Iterator[Stream]:
-    """Yield the streams, each preceded by zeros up to its offset."""
-    end = 0
-    for stream, offset in zip(external, offsets, strict=True):
-        yield Stream.of_bytes(bytes(offset - end))
-        yield stream
-        end = offset + stream.nbytes
+    write_streams(padded, replacement.file.fileno(), digest.update, meter.add)
+    taken, data_name = _TAKEN.get(), f"{name}_data"
+    if taken is None or os.path.join(folder, data_name) in taken:
+        data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
+    return data_name, [Place(data_name, *place) for place in places]
 
 
 def data_files(path: Path) -> list[str]:
@@ -346,16 +308,14 @@ def _old_files(folder: str, name: str) -> list[str]:
 
 
 def _remove_unless_used(data_file: str, model_file: Replacement) -> None:
-    """Remove a new data file if the model file that names it has not been put in place."""
     if not model_file.committed:
         with suppress(FileNotFoundError):
             os.unlink(data_file)
 
 
-def _remove_stale(stale: Iterable[str], data_name: str | None, sources: Collection[str]) -> None:
-    """Remove data files of the previous model, except what this model still reads."""
-    kept = {os.path.realpath(file) for file in sources}
+def _remove_stale(stale: Iterable[str], kept: set[str]) -> None:
+    """Remove data files of the previous model, except the new one and what this model reads."""
     for file in stale:
-        if os.path.basename(file) != data_name and os.path.realpath(file) not in kept:
+        if kept.isdisjoint((os.path.basename(file), os.path.realpath(file))):
             with suppress(OSError):
                 os.unlink(file)

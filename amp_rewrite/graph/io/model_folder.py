@@ -78,11 +78,7 @@ class ModelFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The files and models of a folder.
-
-    Attributes:
-        files: The paths of all files in it, relative to it and with slashes, in order.
-    """
+    """The files and models of a folder."""
 
     path: str
     files: tuple[str, ...]
@@ -133,7 +129,6 @@ class ModelFolder:
 
 
 def _model_folder_of(path: str) -> str:
-    """Return the model's folder if a path is the folder of its forms, else the path."""
     inner = os.path.abspath(path)
     above, name = os.path.split(inner)
     is_model = any(os.path.isfile(os.path.join(above, file)) for file in _BESIDE_FORMS)

@@ -73,7 +73,6 @@ def message_of(model: ir.Model) -> onnx.ModelProto | None:
 
 
 def _optional(proto: Any, field: str) -> Any:
-    """Return a field, or None if it is not set."""
     if not proto.HasField(field):
         return None
     value = getattr(proto, field)
@@ -81,15 +80,12 @@ def _optional(proto: Any, field: str) -> Any:
 
 
 class _Builder:
-    """Builds the graphs of a model, or of one function."""
-
     def __init__(self, flat: FlatGraph) -> None:
         self._flat = flat
         self.values = [ir.Value(name=name) for name in flat.value_names]
         self.nodes: dict[int, ir.Node] = {}
 
     def graph(self, number: int) -> ir.Graph:
-        """Build a graph and everything in it."""
         body, proto = self._flat.bodies[number], self._flat.graphs[number]
         self._declare(body.inputs)
         initializers = [self._initializer(value) for value in body.initializers]
@@ -106,7 +102,6 @@ class _Builder:
         )
 
     def function(self, proto: Any) -> ir.Function:
-        """Build a function."""
         flat, body = self._flat, self._flat.main
         self._declare(body.inputs)
         graph = ir.Graph(
@@ -166,7 +161,6 @@ class _Builder:
         return value
 
     def _declare(self, numbers: Any) -> None:
-        """Give values what the messages that declare them say."""
         for number in numbers:
             if number in self._flat.declared:
                 for info in self._flat.messages_of(number):

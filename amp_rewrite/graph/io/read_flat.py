@@ -60,7 +60,6 @@ def _read_file(path: str) -> bytes:
 
 
 def _parse(content: bytes, where: str) -> onnx.ModelProto:
-    """Parse a file's content."""
     if not content:
         raise LoadError("the file is empty", where=where, expected="an ONNX model")
     proto = onnx.ModelProto()
@@ -104,7 +103,6 @@ def checked(
 def _number_sorted(
     proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool
 ) -> FlatGraph:
-    """Return the flat graph of a model whose nodes may be out of order."""
     try:
         return number_model(proto, files)
     except OrderError:

@@ -68,6 +68,5 @@ def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _keep_names(flat: FlatGraph, graph: ir.Graph) -> None:
-    """Call the nodes that have no name in a file as the objects do."""
     if flat.given:
         flat.keep_names([node.name or "" for top in graph for node in nodes_in(top)])

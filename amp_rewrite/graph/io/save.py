@@ -97,7 +97,6 @@ def save(
 
 
 def _check_model(model: object) -> None:
-    """Refuse what is not a model."""
     if not isinstance(model, ir.Model):
         raise SaveError(
             "not a model",
@@ -119,7 +118,6 @@ def _choose(tensors: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
 
 
 def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
-    """Return a ModelProto in parts: what is small as messages, initializers as streams."""
     writer = ModelWriter(model, places)
     header = writer.header().SerializeToString(deterministic=True)
     graph = onnx.GraphProto()

@@ -28,10 +28,6 @@ class OpaqueType(ir.TypeProtocol):
         """Hash the message's bytes."""
         return hash(self.proto.SerializeToString(deterministic=True))
 
-    def __repr__(self) -> str:
-        """Name the kind of type."""
-        return f"OpaqueType({self.proto.WhichOneof('value')})"
-
 
 def read_type(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
     """Return type and shape of a message that was checked; (None, None) for an empty one."""
@@ -45,13 +41,10 @@ def _read(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol, ir.Shape | None] | No
     """Return type and shape, or None where onnx_ir has no class for some part of the type."""
     kind = proto.WhichOneof("value")
     denotation = text(proto.denotation) if proto.HasField("denotation") else None
-    if kind in {"tensor_type", "sparse_tensor_type"}:
-        leaf = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
-        member = ir.DataType(leaf.elem_type)
+    if kind == "tensor_type":
+        leaf = proto.tensor_type
         shape = read_shape(leaf.shape) if leaf.HasField("shape") else None
-        if kind == "tensor_type":
-            return ir.TensorType(member, denotation=denotation), shape
-        return ir.SparseTensorType(member, denotation=denotation), shape
+        return ir.TensorType(ir.DataType(leaf.elem_type), denotation=denotation), shape
     if kind in {"sequence_type", "optional_type"}:
         inner_proto = proto.sequence_type if kind == "sequence_type" else proto.optional_type
         inner = _read(inner_proto.elem_type)

@@ -220,7 +220,6 @@ def _write_opsets(entries: Any, current: Mapping[str, int]) -> None:
 
 
 def _to_bytes(value: str | bytes) -> bytes:
-    """Return a string attribute as it is stored."""
     return value.encode("utf-8") if isinstance(value, str) else bytes(value)
 
 

@@ -1,11 +1,7 @@
 """Write streams one after the other to a file, on all cores.
 
-The output is cut into segments. Threads fill segments, whose places are known, and write them in
-any order; the caller's thread then sees their bytes in order, as a hash has to.
-
-In memory are two segments a core and, for each thread, a block of a few hundred KiB with its
-scratch; besides them the arrays that streams hold. What the function of a stream makes is held from
-its first segment to its last.
+Threads fill segments of the output and write them in any order; the caller's thread then sees their
+bytes in order, as a hash has to. In memory are two segments a core, and the arrays of streams.
 """
 
 from __future__ import annotations
@@ -30,8 +26,6 @@ virtual machine: it had given their memory back to its host."""
 
 
 class _Piece(NamedTuple):
-    """Elements of a stream: the first one, and how many."""
-
     stream: Stream
     first: int
     size: int
@@ -64,7 +58,6 @@ def write_streams(
 
 
 def _segments(streams: Iterable[Stream]) -> Iterator[_Segment]:
-    """Cut streams into segments; no element is divided."""
     offset, used, pieces = 0, 0, list[_Piece]()
     for stream in (lazy.at_hand() for lazy in streams):
         first = 0
@@ -81,7 +74,6 @@ def _segments(streams: Iterable[Stream]) -> Iterator[_Segment]:
 
 
 def _write_segment(file: int, is_read_next: bool, segment: _Segment) -> memoryview:
-    """Write a segment to its place, and return its bytes."""
     array, end = np.empty(segment.nbytes, np.uint8), 0
     for piece in segment.pieces:
         for block in piece.stream.blocks(piece.first, piece.size):

@@ -45,7 +45,6 @@ def mend_nodes(proto: onnx.ModelProto) -> MendedNodes:
 
 
 def _graphs(graph: _Graph) -> Iterator[_Graph]:
-    """Yield a graph and those inside its nodes, at any depth."""
     waiting: list[_Graph] = [graph]
     while waiting:
         current = waiting.pop()
@@ -73,7 +72,6 @@ def _remove_repeated(graph: _Graph) -> list[str]:
 
 
 def _sort(graph: _Graph) -> int:
-    """Sort the nodes of one graph; return how many went forward."""
     producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [
         [producers[name] for name in names_needed(node) if name in producers] for node in graph.node

@@ -20,17 +20,6 @@ def text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
-def copy_text(target: Any, source: Any, field: str) -> None:
-    """Copy a text field, if it is set; what is not UTF-8 stays the bytes that it was."""
-    if source.HasField(field):
-        value = getattr(source, field)
-        if isinstance(value, str):
-            setattr(target, field, value)
-        else:
-            tag = type(target).DESCRIPTOR.fields_by_name[field].number << 3 | 2
-            target.MergeFromString(varint(tag) + varint(len(value)) + value)
-
-
 def props(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
     """Return metadata entries as a dictionary."""
     return {text(entry.key): text(entry.value) for entry in entries}
@@ -60,15 +49,10 @@ def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None
     if depth > _MAX_DEPTH:
         raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
     kind = proto.WhichOneof("value")
-    if kind == "tensor_type" or kind == "sparse_tensor_type":
-        number = (
-            proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
-        ).elem_type
+    if kind == "tensor_type":
+        number = proto.tensor_type.elem_type
         check_element(number, where)
-        if number == onnx.TensorProto.UNDEFINED:
-            return None
-        dense = elements.tensor(number)
-        return dense if kind == "tensor_type" else f"sparse_{dense}"
+        return None if number == onnx.TensorProto.UNDEFINED else elements.tensor(number)
     if kind not in _CONTAINERS:
         return None
     inner = type_string(getattr(proto, kind).elem_type, where, depth + 1)
@@ -122,9 +106,7 @@ def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _leaf(proto: onnx.TypeProto) -> Any:
-    """Return the tensor type, dense or sparse, in a type, or None."""
     inner: Any = proto
     while inner.WhichOneof("value") in _CONTAINERS:
         inner = getattr(inner, inner.WhichOneof("value")).elem_type
-    kind = inner.WhichOneof("value")
-    return getattr(inner, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
+    return inner.tensor_type if inner.WhichOneof("value") == "tensor_type" else None

@@ -1,9 +1,7 @@
 """Shapes that a file does not record, by onnx's inference, which gets it without its weights.
 
-Many exporters record the shapes of inputs and outputs alone. How long a sum is, which axis is the
-last one, and what two operands have in common follow from the others, so they are inferred: once
-for a model, when the first one is asked for. Free dimensions stay free unless the user says how
-long they are.
+They are inferred once for a model, when the first one is asked for. Free dimensions stay free
+unless the user says how long they are.
 """
 
 from __future__ import annotations
@@ -110,7 +108,6 @@ def without_weights(flat: FlatGraph) -> onnx.ModelProto:
 
 
 def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.NodeProto]:
-    """Yield nodes whose results have the types and shapes of those of a custom operator."""
     for index, name in enumerate(node.output):
         like = custom.like(index)
         source = node.input[like if isinstance(like, int) else 0 :][:1]

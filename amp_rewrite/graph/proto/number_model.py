@@ -74,8 +74,6 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
 
 
 class _Reader:
-    """Reads the graphs of a model, or of a function."""
-
     def __init__(self, flat: FlatGraph) -> None:
         self._flat = flat
         self._called: dict[tuple[str, str, str], int] = {}
@@ -91,7 +89,6 @@ class _Reader:
         return self._unnamed
 
     def function(self, proto: onnx.FunctionProto, where: str) -> list[tuple[int, str]]:
-        """Read the body of a function; return the same."""
         flat, body = self._flat, Body()
         flat.bodies.append(body)
         flat.graphs.append(proto)
@@ -110,7 +107,6 @@ class _Reader:
         return self._unnamed
 
     def _graph(self, proto: onnx.GraphProto, outer: Scope | None, where: str, body: Body) -> None:
-        """Read a graph and everything in it."""
         if self._depth >= _MAX_DEPTH:
             raise GraphError(
                 "graphs are nested too deep", where=where, expected=f"at most {_MAX_DEPTH} levels"
@@ -222,13 +218,11 @@ class _Reader:
         return value
 
     def _declare(self, value: int, info: onnx.ValueInfoProto | None) -> None:
-        """Give a value its value_info, if it has one."""
         if info is not None:
             self._record(value, info)
             self._flat.declared[value] = Declared(info=info, latest=info)
 
     def _record(self, value: int, info: onnx.ValueInfoProto) -> None:
-        """Note the type that a declaration records."""
         if info.type.WhichOneof("value") == "tensor_type":
             number = info.type.tensor_type.elem_type
             if number not in self._types:
@@ -307,7 +301,6 @@ class _Reader:
             flat.spelled[node] = spelled
 
     def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
-        """Check an attribute, and read the graphs inside it."""
         if type(proto.name) is not str:
             raise GraphError("an attribute's name is not UTF-8", where=scope.place())
         if proto.ref_attr_name:
@@ -375,7 +368,6 @@ def _called_name(key: Operator) -> str:
 
 
 def _name_nodes(graphs: Sequence[tuple[FlatGraph, list[tuple[int, str]]]]) -> None:
-    """Give the nodes without a name one that reports can use; it is not written."""
     names = FreeNames(name for flat, _ in graphs for name in flat.node_names)
     for flat, unnamed in graphs:
         for node, base in unnamed:

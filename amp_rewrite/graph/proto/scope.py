@@ -25,11 +25,7 @@ class Scope:
     """The names defined so far in one graph.
 
     Attributes:
-        where: Its path in the model, for messages.
-        outer: The scope of the enclosing graph, or None.
-        values: Name -> value.
         borrowed: The names that were looked up here and found further out.
-        current: The index of the node that is being read.
     """
 
     proto: Proto

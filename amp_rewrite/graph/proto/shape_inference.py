@@ -44,7 +44,6 @@ def _inferred_without(content: bytes) -> onnx.ModelProto:
 
 
 def _hide(graph: onnx.GraphProto) -> None:
-    """Rename the nodes that end inference, in a graph and those inside it."""
     for node in graph.node:
         if node.op_type == ENDS_INFERENCE:
             node.op_type = HIDDEN

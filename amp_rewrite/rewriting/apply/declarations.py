@@ -61,7 +61,6 @@ class Declarations:
             yield self._declared(value, "info")
 
     def _type(self, value: int) -> TypeProto | None:
-        """Return the type that the file gives a value, or None."""
         types = [info.type for info in self._flat.messages_of(value)]
         return next((t for t in reversed(types) if t.WhichOneof("value") is not None), None)
 

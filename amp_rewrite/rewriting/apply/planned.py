@@ -74,7 +74,6 @@ class Planned:
             save(self.model, path, progress=progress)
 
     def _metadata(self) -> dict[str, str]:
-        """Return what is noted in the metadata of the model."""
         return {}
 
 

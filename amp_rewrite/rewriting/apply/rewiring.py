@@ -62,7 +62,6 @@ class Rewiring:
     """The edges of a graph after a plan; nothing is copied.
 
     Attributes:
-        removed: The model's own Casts that become no-ops.
         weights: Constant -> how it is converted, for those that do not stay float32.
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> the node, or the constant that it holds.
@@ -100,7 +99,6 @@ class Rewiring:
             self._equal_ranks(rank)
 
     def _copy(self, weight: PlannedWeight) -> None:
-        """Note a low-precision copy beside a constant that something still reads as float32."""
         flat, value = self.flat, weight.value
         self.added[weight.name] = Added(weight.name, value, weight.dtype)
         if flat.producer[value] == ABSENT:

@@ -14,7 +14,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.io.model_files import Place, Weight, refer
 from amp_rewrite.graph.proto.external import HELD, Held
-from amp_rewrite.graph.proto.messages import copy_text, props, text
+from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.streams import Stream
@@ -143,7 +143,6 @@ class RewrittenGraph:
     def _write_bodies(
         self, message: NodeProto, node: int, weights: Sequence[Sequence[Weight]]
     ) -> None:
-        """Write the graphs inside a node anew."""
         numbers = iter(self._flat.bodies_in(node))
         for attribute in message.attribute:
             if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
@@ -163,7 +162,8 @@ class RewrittenGraph:
         graph = GraphProto()
         if source.HasField("name"):
             graph.name = text(source.name)
-        copy_text(graph, source, "doc_string")
+        if source.HasField("doc_string"):
+            graph.doc_string = text(source.doc_string)
         graph.metadata_props.extend(source.metadata_props)
         graph.input.extend(self._declarations.inputs(number))
         graph.output.extend(self._declarations.outputs(number))
@@ -261,11 +261,11 @@ def without_data(source: TensorProto) -> TensorProto:
 def header(flat: FlatGraph, plan: CastPlan | None, metadata: Mapping[str, str]) -> ModelProto:
     """Return everything of the rewritten model except its functions and its main graph."""
     source, proto = flat.proto, ModelProto()
-    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
+    fields = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
+    for field in ("ir_version", *fields):
         if source.HasField(field):
             value = getattr(source, field)
             setattr(proto, field, text(value) if isinstance(value, bytes) else value)
-    copy_text(proto, source, "doc_string")
     proto.opset_import.extend(source.opset_import)
     if plan is not None and plan.casts and "" not in flat.opsets:
         proto.opset_import.add(domain="", version=OPSET_OF_CASTS)
@@ -280,11 +280,7 @@ def header(flat: FlatGraph, plan: CastPlan | None, metadata: Mapping[str, str]) 
 
 
 class RewrittenFlat(NamedTuple):
-    """A rewritten model in numbers.
-
-    Attributes:
-        origins: By node of it, which node it was, ABSENT for one that was added.
-    """
+    """A rewritten model in numbers."""
 
     flat: FlatGraph
     origins: Sequence[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.proto.stored import StoredTensor
-from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import Masks
@@ -25,7 +24,8 @@ from amp_rewrite.rewriting.paint.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
 from amp_rewrite.rewriting.plan.options import Stored
 from amp_rewrite.rewriting.plan.stored_constants import (
-    StoredConstant,
+    PlannedWeight,
+    Use,
     saturated_masks,
     stored_constants,
 )
@@ -34,37 +34,10 @@ _SHORT = 16_384
 """The most elements of a short constant: no norm of a model has a longer scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One consumer of a value: an input of a node, or an output of a graph.
-
-    Attributes:
-        node: The consuming node, or ABSENT for a graph output.
-        index: Which input of the node, or which output of the graph.
-        body: The graph whose output it is, or ABSENT for a node.
-        vertex: The consuming vertex; ABSENT for an output of the main or of an opaque graph.
-    """
-
-    node: int
-    index: int
-    body: int = ABSENT
-    vertex: int = ABSENT
-
-    def name(self, type_graph: TypeGraph) -> str:
-        """Return the consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
-        flat = type_graph.flat
-        if self.vertex != ABSENT:
-            return type_graph.name(self.vertex)
-        if self.body != ABSENT:
-            return flat.value_names[flat.bodies[self.body].outputs[self.index]]
-        return f"{flat.node_names[self.node]}/in[{self.index}]"
-
-
 class PlannedCast(NamedTuple):
     """One Cast, shared by every use of a value that wants the other type.
 
     Attributes:
-        name: The name of the Cast and of its output.
         limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
         clamp_names: The names of the Clip and of the two numbers that it reads.
     """
@@ -78,34 +51,10 @@ class PlannedCast(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedWeight:
-    """One constant to convert in the file.
-
-    Attributes:
-        value: The initializer's value, or a Constant node's output.
-        uses: The uses that will read the low-precision copy.
-        keep_float32: Whether the float32 one stays beside it, for what reads that.
-        saturate: The magnitude at which elements out of range end; 0 makes them infinite.
-        name: The name of the copy if both are kept.
-        loss: What it loses if it is stored in 16 bits for what reads it as float32, behind a Cast.
-    """
-
-    value: int
-    tensor: StoredTensor
-    dtype: DType
-    uses: tuple[Use, ...]
-    keep_float32: bool
-    saturate: float
-    name: str
-    loss: RoundingLoss | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CastPlan:
     """Everything that a rewrite changes.
 
     Attributes:
-        vertices: The vertices whose attributes and output types become low.
         fills: ConstantOfShape vertex -> the magnitude at which its constant ends.
         retyped: The values that become low because of their producer.
         ends: Graph inputs and outputs whose own type becomes low; an output that is computed in
@@ -152,7 +101,7 @@ class _Planner:
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
-    stored: Mapping[int, StoredConstant]
+    stored: Mapping[int, PlannedWeight]
     masks: Masks
     ends: tuple[int, ...] = ()
     outputs: Counter[int] = field(default_factory=Counter[int])
@@ -176,7 +125,7 @@ class _Planner:
         for constant in self.stored.values():
             name = names.cast(flat.value_names[constant.value], FLOAT32)
             low_uses = mismatches.pop(constant.value, [])
-            weights.append(self._stored(constant, low_uses, name))
+            weights.append(replace(constant, uses=tuple(low_uses), name=name))
             casts.append(self._read_back(constant.value, low_uses, name))
         for value, uses in mismatches.items():
             to = self.type_graph.base(value) if self.is_low[value] else low
@@ -297,19 +246,6 @@ class _Planner:
             keep_float32=len(uses) < total,
             saturate=magnitude,
             name=name,
-        )
-
-    def _stored(self, constant: StoredConstant, uses: list[Use], name: str) -> PlannedWeight:
-        """Return how a constant that computes as float32 is converted; `uses` read it low."""
-        return PlannedWeight(
-            constant.value,
-            constant.tensor,
-            constant.dtype,
-            tuple(uses),
-            keep_float32=False,
-            saturate=constant.saturate,
-            name=name,
-            loss=constant.loss,
         )
 
     def _read_back(self, value: int, low_uses: list[Use], name: str) -> PlannedCast:

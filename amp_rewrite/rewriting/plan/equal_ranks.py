@@ -1,14 +1,9 @@
-"""Products of a transposed tensor whose operands get the same rank.
+"""Products of a transposed tensor whose operands get one rank, so that ONNX Runtime loads them.
 
-ONNX Runtime 1.32.0 has a transformer, MatmulTransposeFusion, that moves a Cast between a Transpose
-and a MatMul in front of the Transpose before it knows whether it will fuse the two. Where the
-Transpose moves the first axis behind the batches and the operands differ in rank, it does not fuse,
-and leaves a graph without edges: a later transformer ends the process with a segmentation fault.
-The Cast may be one of the model, one between two types of a mixed model, or one that the CPU
-provider needs in front of a float16 product. An Unsqueeze of the operand with fewer axes lets the
-runtime fuse both; of a weight, it is folded when the model is loaded. Vectors are left alone.
-
-What counts are the types after the rewrite: a file that came in 16 bits has the pattern as well.
+MatmulTransposeFusion of ONNX Runtime 1.32.0 moves a Cast between a Transpose and a MatMul before it
+knows whether it will fuse these. Where the Transpose moves the first axis and the operands differ
+in rank it does not, and a later transformer ends the process. An Unsqueeze of the operand with
+fewer axes lets it fuse. Casts are also those that the CPU provider adds to a float16 product.
 """
 
 from __future__ import annotations
@@ -40,7 +35,6 @@ class PlannedRank:
     """An operand of a product that gets axes of length 1.
 
     Attributes:
-        index: Which of its operands.
         axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
     """

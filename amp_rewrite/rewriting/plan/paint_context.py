@@ -42,7 +42,6 @@ class _Paintings:
 
     Attributes:
         asked: The options, without what no painting depends on, and the lists.
-        context: What the paintings know, without findings.
         painted: The last paintings, with their findings.
     """
 

@@ -1,10 +1,7 @@
 """Constants that compute as float32 and are stored in 16 bits, behind one Cast.
 
 A runtime folds a Cast of an initializer when it loads the model, so that the file halves and
-nothing else changes: the operators that read the constant are the same, in the same type, and what
-the runtime fuses around them (Gather, Add and LayerNormalization of embeddings) still fuses. A Cast
-behind the Gather would move fewer bytes where nothing is folded, but runs each time and comes
-between the operators of such a fusion.
+nothing else changes: what it fuses around Gather of embeddings still fuses.
 """
 
 from __future__ import annotations
@@ -55,25 +52,57 @@ _STEADY = frozenset(_NORMALIZING) | (
 
 
 @dataclass(frozen=True, slots=True)
-class StoredConstant:
-    """A constant to store in 16 bits though it computes as float32.
+class Use:
+    """One consumer of a value: an input of a node, or an output of a graph.
+
+    Attributes:
+        node: The consuming node, or ABSENT for a graph output.
+        index: Which input of the node, or which output of the graph.
+        body: The graph whose output it is, or ABSENT for a node.
+        vertex: The consuming vertex; ABSENT for an output of the main or of an opaque graph.
+    """
+
+    node: int
+    index: int
+    body: int = ABSENT
+    vertex: int = ABSENT
+
+    def name(self, type_graph: TypeGraph) -> str:
+        """Return the consumer as the report spells it: "MatMul_3/T", or the graph output's name."""
+        flat = type_graph.flat
+        if self.vertex != ABSENT:
+            return type_graph.name(self.vertex)
+        if self.body != ABSENT:
+            return flat.value_names[flat.bodies[self.body].outputs[self.index]]
+        return f"{flat.node_names[self.node]}/in[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWeight:
+    """One constant to convert in the file.
 
     Attributes:
         value: The initializer's value, or a Constant node's output.
-        loss: What that loses.
-        saturate: The magnitude at which elements out of range end.
+        uses: The uses that will read the low-precision copy.
+        keep_float32: Whether the float32 one stays beside it, for what reads that.
+        saturate: The magnitude at which elements out of range end; 0 makes them infinite.
+        name: The name of the copy if both are kept.
+        loss: What it loses if it is stored in 16 bits for what reads it as float32, behind a Cast.
     """
 
     value: int
     tensor: StoredTensor
     dtype: DType
-    loss: RoundingLoss
+    uses: tuple[Use, ...] = ()
+    keep_float32: bool = False
     saturate: float = 0.0
+    name: str = ""
+    loss: RoundingLoss | None = None
 
 
 def stored_constants(
     context: PaintContext, painting: Painting, store: Stored
-) -> dict[int, StoredConstant]:
+) -> dict[int, PlannedWeight]:
     """Return, by value, the constants to store in 16 bits of those that something reads as float32.
 
     Of `store`, "tables" are what Gather reads, and whose rows end in converted parts. What a list
@@ -83,7 +112,7 @@ def stored_constants(
         return {}
     chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
     measured = {rule.node for rule in context.node_rules if rule.list is ListName.DENY}
-    flat, constants = context.type_graph.flat, dict[int, StoredConstant]()
+    flat, constants = context.type_graph.flat, dict[int, PlannedWeight]()
     for value in chosen:
         if measured and any(flat.node_names[node] in measured for node in flat.readers(value)):
             continue
@@ -104,9 +133,9 @@ def stored_constants(
     return constants
 
 
-def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, StoredConstant]:
+def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, PlannedWeight]:
     """Return, by value, the masks out of range that compute as float32 and are cast at run time."""
-    graph, masks = context.type_graph, dict[int, StoredConstant]()
+    graph, masks = context.type_graph, dict[int, PlannedWeight]()
     if context.low is FLOAT32 or may_leave_range(context.low) or not context.converts_weights:
         return masks
     stays = graph.called(CARRYING) & ~painting.allow
@@ -120,24 +149,22 @@ def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, Stor
         if stats.overflow(context.low) and saturates_in_float32(context, value):
             loss = rounding_loss(tensor.stream, context.low)
             magnitude = saturation(graph, stats, readers, context.low)
-            masks[value] = StoredConstant(value, tensor, context.low, loss, magnitude)
+            masks[value] = PlannedWeight(value, tensor, context.low, saturate=magnitude, loss=loss)
     return masks
 
 
 def _kept(
     context: PaintContext, value: int, tensor: StoredTensor, dtypes: Iterable[DType]
-) -> StoredConstant | None:
-    """Return how to store a constant: in the first of some types that keeps it."""
+) -> PlannedWeight | None:
     for dtype in dtypes:
         if _casts_from(context.type_graph, dtype):
             loss = rounding_loss(tensor.stream, dtype)
             if loss.is_kept:
-                return StoredConstant(value, tensor, dtype, loss)
+                return PlannedWeight(value, tensor, dtype, loss=loss)
     return None
 
 
 def _casts_from(type_graph: TypeGraph, dtype: DType) -> bool:
-    """Tell whether Cast takes a type at the model's opset."""
     opset = type_graph.flat.opsets.get("", OPSET_OF_CASTS)
     cast = schemas.find("", "Cast", opset)
     admitted = frozenset[str]() if cast is None else cast.variables["T1"]

@@ -1,11 +1,8 @@
 """Where a scaled set ends: a Mul between a value and what reads it, at the cheapest places.
 
-A set that holds an output of the model, or what goes into a Softmax, has exponent 0, and may leave
-the range anyway: nothing but a node can change its scale on the way. Every place at which a
-node reads a value may be such a border. A set is then cut into parts that operators tie together,
-and each is scaled or not: what leaves the range is, what must not be is not. Of all else first
-everything, then nothing is; in a few sweeps each part changes where that saves a Mul, and the
-better one of the two is taken. Several readers of a value share one Mul.
+A set is cut into parts that operators tie together: what leaves the range is scaled, an output or
+the input of a Softmax is not. Of the others first all, then none are; sweeps change each part where
+that saves a Mul, and the better of the two is taken. Several readers of a value share one Mul.
 """
 
 from __future__ import annotations
@@ -66,12 +63,7 @@ def borders(system: System, exponents: Mapping[int, int]) -> list[tuple[int, int
 
 
 class _Link(NamedTuple):
-    """A place at which a node reads a value.
-
-    Attributes:
-        made: The root of the set that it is in.
-        read: The root of the set of what the node reads.
-    """
+    """A place at which a node reads a value."""
 
     value: int
     made: int
@@ -107,7 +99,6 @@ class _Parts:
         return units
 
     def numbers(self) -> dict[int, int | Fraction]:
-        """Return the number of every set that is scaled."""
         numbers, seen = dict[int, "int | Fraction"](), set[int]()
         for root in sorted(self.needed):
             if root not in seen and root not in self.exponents.pinned:
@@ -175,7 +166,6 @@ class _Parts:
         return joined
 
     def _fits(self, part: int, number: Fraction) -> bool:
-        """Tell whether a part can have a number."""
         room = self.solver.room(part, number)
         return not number % self.units.get(part, 1) and room.low <= number <= room.high
 

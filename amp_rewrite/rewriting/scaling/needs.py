@@ -72,13 +72,11 @@ class Needs:
                 self._look_at(value)
 
     def _may_be_known(self) -> Array:
-        """Return a mask of the values of which `_known` may tell a magnitude."""
         if self._measured is not None:
             return np.ones(self._flat.n_values, np.bool_)
         return self.context.values.intervals.may_reach(self.context.low.overflow)
 
     def _look_at(self, value: int) -> None:
-        """Note the largest magnitude of a value, if it is known."""
         magnitude = self._known(value)
         if magnitude is not None and magnitude:
             self._own[value] = magnitude
@@ -118,7 +116,6 @@ class Needs:
         return reach if self.context.low.overflow <= reach <= FLOAT32.max else None
 
     def _roof(self, value: int) -> float | None:
-        """Return what a value is likely not to exceed; None if nothing is known."""
         if self._measured is not None:
             return None
         bound = self.context.values.intervals[value].magnitude

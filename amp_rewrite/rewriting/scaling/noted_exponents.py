@@ -38,7 +38,6 @@ def exponents_noted(system: System, exponents: Mapping[int, int]) -> str:
 
 
 def _note(system: System, reads: dict[str, dict[str, int]], element: int, exponent: int) -> None:
-    """Note the exponent of what a node reads at one of its inputs."""
     flat, slot = system.flat, element - system.flat.n_values
     node = flat.node_names[flat.reader(slot)]
     reads.setdefault(node, {})[str(flat.index(slot))] = exponent

@@ -99,7 +99,6 @@ def saved_by_scaling(
 def _with_savings(
     sets: Iterable[ScaledSet], before: Rewrite, after: Rewrite
 ) -> Iterator[ScaledSet]:
-    """Yield sets with what scaling each saved."""
     casts, flat = _added_casts(before) - _added_casts(after), before[0].flat
     nodes, names = _low_nodes(after) - _low_nodes(before), flat.value_names
     numbers: dict[str, list[int]] = {}
@@ -117,7 +116,6 @@ def _with_savings(
 
 
 def _added_casts(rewrite: Rewrite) -> Counter[str]:
-    """Return by value how many Casts of it are added."""
     names = rewrite[0].flat.value_names
     return Counter(names[cast.value] for cast in rewrite[2].casts)
 
@@ -132,7 +130,6 @@ class _Choice:
     """Which sets are scaled, and by how much.
 
     Attributes:
-        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
         limits: Value -> the largest exponent with which it, and what it is summed from, fits.
         read_limits: Value -> the largest exponent with which it fits where it is read.
         largest: Value -> its largest magnitude, where that is known.
@@ -256,7 +253,6 @@ class _Choice:
         return Scaling(scaled, sets, left, lost, borders=self._borders(scaled, found))
 
     def _borders(self, scaled: FlatGraph, found: Solution) -> tuple[Border, ...]:
-        """Return the Muls that a scaled model has and this one has not."""
         own, borders_added = {*self.flat.node_names}, list[Border]()
         numbers = {name: value for value, name in enumerate(self.flat.value_names) if name}
         for node in scaled.nodes_of("Mul"):
@@ -308,7 +304,6 @@ class _Choice:
         return tuple(left[top] for top in sorted(left))
 
     def _makers(self, values: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of the nodes that make some values."""
         makers = {self.flat.producer[value] for value in values} - {ABSENT}
         return tuple(self.flat.node_names[node] for node in sorted(makers))
 

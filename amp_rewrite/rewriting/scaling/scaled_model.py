@@ -46,8 +46,6 @@ def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") ->
 
 
 class _Scaled:
-    """A copy of a model, which is changed."""
-
     def __init__(self, system: System, exponents: Mapping[int, int]) -> None:
         self.system, self.exponents, self.flat = system, exponents, system.flat
         self.model, self.nodes, self.values = read_objects(self.flat)
@@ -70,7 +68,6 @@ class _Scaled:
         return scaled
 
     def _numbered(self) -> FlatGraph:
-        """Return the model in numbers; its messages have or name what those of the given one do."""
         kept = (ir.TensorProtoTensor, ir.ExternalTensor, ir.StringTensor)
         held = [t for t in all_tensors(self.model) if not isinstance(t, kept)]
         files, first = self.flat.files, len(self.flat.files.held)
@@ -142,7 +139,6 @@ class _Scaled:
             self._remove(old, graph)
 
     def _remove(self, constant: ir.Value, graph: ir.Graph) -> None:
-        """Remove a constant that nothing reads any more."""
         node = constant.producer()
         if node is not None:
             graph.remove(node, safe=True)
@@ -178,7 +174,6 @@ class _Scaled:
         return ir.Node("", op, inputs, attributes, outputs=[ir.Value(name=output)], name=name)
 
     def _initializer(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        """Add an initializer to a graph."""
         type_, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
         value = ir.Value(name=name, type=type_, shape=shape, const_value=tensor)
         graph.register_initializer(value)

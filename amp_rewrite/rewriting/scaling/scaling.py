@@ -20,7 +20,6 @@ class ScaledSet:
         exponent: The exponent of the value with the largest magnitude.
         largest: Its largest magnitude before, as measured, or as bounds tell; 0 where a constant
             is what does not fit.
-        after: The same after.
         constants: How many constants, attributes included, are multiplied for it.
         casts_saved: How many Casts less are added of its values, and of what is computed of them.
         nodes_saved: How many nodes that make them are low with it only.
@@ -43,8 +42,6 @@ class Border:
     """A Mul that stands where a set that is scaled ends, or begins.
 
     Attributes:
-        node: Its name.
-        value: What it multiplies.
         made: The exponent with which that is made.
         read: The exponent with which it is read behind the Mul.
         readers: The nodes that read it so.
@@ -63,9 +60,6 @@ class Unscaled:
 
     Attributes:
         value: The one with the largest magnitude.
-        largest: Its largest magnitude.
-        why: What speaks against it.
-        nodes: The nodes that make such values.
     """
 
     value: str
@@ -80,7 +74,6 @@ class Proof:
 
     Attributes:
         difference: Of an output at most, relative to its largest magnitude; 0: the same bits.
-        batches: On how many batches.
     """
 
     difference: float
@@ -98,8 +91,6 @@ class Scaling:
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
-        nodes_saved: How many type variables less stay in float32.
-        borders: The Muls that stand where sets end.
         proof: What running it beside the original showed; None if it was not run.
     """
 

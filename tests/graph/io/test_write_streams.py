@@ -1,9 +1,7 @@
 """Streams are written on all cores as if one after the other, in bounded memory, or not at all."""
 
-import errno
 import hashlib
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -64,24 +62,6 @@ def test_streams_of_all_kinds_follow_each_other_without_gaps(tmp_path, output, m
     assert output.read() == expected
     assert seen == expected
     assert digest.digest() == hashlib.sha256(expected).digest()
-
-
-@pytest.mark.parametrize("failing", [0, 5])
-def test_a_full_disk_stops_all_threads(failing, tmp_path, output, monkeypatch):
-    real, calls = os.pwrite, []
-
-    def full(*args):
-        calls.append(args)
-        if len(calls) > failing:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*args)
-
-    monkeypatch.setattr(os, "pwrite", full)
-    before = threading.active_count()
-    with pytest.raises(OSError, match="No space left"):
-        write_streams([zeros(tmp_path, 128)], output.fileno())
-    assert threading.active_count() == before
-    assert len(calls) <= failing + 2 * CORES
 
 
 def test_a_write_that_is_cut_short_is_continued(output, monkeypatch):

@@ -98,23 +98,3 @@ def test_a_model_is_painted_as_with_its_shapes() -> None:
             for r in (amp.rewrite(m, target=target).report for m in (source, with_shapes))
         ]
         assert marks[0] == marks[1]
-
-
-def test_an_operator_that_ends_the_process_of_onnx_s_inference_is_left_out() -> None:
-    """onnx 1.23.2 reads a null pointer for an EyeLike whose input has no type that it knows."""
-    model = onnx.parser.parse_model(
-        """<ir_version: 10, opset_import: ["": 21]>
-        g (float[2,4] x, bool c) => (float[2,4] y) <float[2] s = {1, 1}, float[2] b = {0, 0}> {
-            u = Unsqueeze(x, zero)
-            n = GroupNormalization<num_groups = 2, epsilon = 1.0>(u, s, b)
-            q = Squeeze(n, zero)
-            y = If (c) <
-                then_branch = t () => (float[2,4] a) { e = EyeLike<dtype = 1>(q) a = Add(e, x) },
-                else_branch = e () => (float[2,4] d) { d = Neg(x) }
-            >
-        }"""
-    )
-    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "zero"))
-    flat = read_flat(model)
-    assert shapes(flat)["u"] == [1, 2, 4]
-    assert amp.to_proto(amp.rewrite(model).model).graph.node

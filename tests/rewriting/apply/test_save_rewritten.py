@@ -29,16 +29,15 @@ def content(folder: Path) -> tuple[dict[str, bytes], bytes]:
     return data, amp.to_proto(amp.load(folder / "m.onnx")).SerializeToString(deterministic=True)
 
 
-def assert_same_files(source: Path, folder: Path, **options: Any) -> amp.RewriteResult:
-    """Rewrite a file, and the object that is made of it, and compare everything that is written.
-
-    An object has one declaration of a value; a file that has several is rewritten as a file only.
-    """
+def assert_same_files(
+    source: Path, folder: Path, *, objects: bool = True, **options: Any
+) -> amp.RewriteResult:
+    """Rewrite a file, and the object that is made of it, and compare everything that is written."""
     options.setdefault("target", "schema")
     options.setdefault("lists", lists_of(options.setdefault("precision", "float16")))
     result, loaded = amp.rewrite(source, **options), amp.load(source)
     results = [result]
-    if any(source.parent.glob("*.data")) or amp.to_proto(loaded) == onnx.load(source):
+    if objects:
         results.append(amp.rewrite(loaded, **options))
     written = list[tuple[dict[str, bytes], bytes]]()
     with tempfile.TemporaryDirectory(dir=folder) as name:
@@ -70,10 +69,6 @@ TEXTS = {
     "nothing to convert": "g (float[2,4] x) => (float[2,4] y) { y = Exp(x) }",
     "an initializer as output": f"g (float[2,4] x) => (float[2,4] y, float[4,4] w) <{W}> {{"
     " y = MatMul(x, w) }",
-    "an initializer of a named size as output": "g (float[2,4] x) =>"
-    f" (float[2,4] y, float[M,4] w) <{W}> {{ y = MatMul(x, w) }}",
-    "an input as output": f"g (float[2,4] x) => (float[2,4] x, float[2,4] y) <{W}> {{"
-    " y = MatMul(x, w) }",
     "an output twice, and read": f"g (float[2,4] x) => (float[2,4] y, float[2,4] y, float[2,4] z)"
     f" <{W}> {{ y = MatMul(x, w) z = Exp(y) }}",
     "an output of one type, read in another": "g (float[2,4] x) => (float[2,4] y, float[2,4] z)"
@@ -88,8 +83,6 @@ TEXTS = {
     "numbers": "g (float[4,4] x) => (float[4] y, float[4,4] z, float[4] e) {"
     " a = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() b = Constant<value_float = 2.5>()"
     " i = Constant<value_int = 3>() y = MatMul(x, a) z = Mul(x, b) e = Exp(a) }",
-    "numbers in one type": "g (float[4,4] x) => (float[4] y) {"
-    " a = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() y = MatMul(x, a) }",
     "casts behind one node": f"g (float[2,4] x) => (float[2,2] p, float[2,2] q, float[2,4] z)"
     f" <{W}> {{ h = MatMul(x, w) a, b = Split<axis = 1, num_outputs = 2>(h)"
     " p = Exp(a) q = Exp(b) c = Concat<axis = 1>(p, q) d = Concat<axis = 1>(a, b)"
@@ -97,24 +90,8 @@ TEXTS = {
     "casts at the start": f"g (float[2,4] x, float[2,4] u) => (float[2,4] y, float[2,4] z)"
     f" <{W}> {{ e = Exp(x) f = Exp(u) a = MatMul(u, w) b = MatMul(x, w) y = Add(a, b)"
     " z = Add(e, f) }",
-    "a Cast that is there": f"g (float[2,4] x) => (float[2,4] y, float16[2,4] l) <{W}> {{"
-    " e = Exp(x) k = Cast<to = 10>(e) l = Neg(k) y = MatMul(e, w) }",
-    "a Cast that is there, as output": f"g (float[2,4] x) => (float[2,4] y, float16[2,4] k)"
-    f" <{W}> {{ e = Exp(x) k = Cast<to = 10>(e) y = MatMul(e, w) }}",
-    "a Cast that is there, of an input": f"g (float[2,4] x) => (float[2,4] y, float16[2,4] k)"
-    f" <{W}> {{ e = Exp(x) k = Cast<to = 10>(x) y = MatMul(x, w) }}",
-    "Casts that become nothing": f"g (float[2,4] x) => (float[2,4] y, float16[2,4] c) <{W}> {{"
-    " h = MatMul(x, w) a = Cast<to = 10>(h) b = Cast<to = 10>(a) c = Cast<to = 10>(b)"
-    " d = Cast<to = 1>(b) y = MatMul(d, w) }",
-    "a chain of Casts": f"g (float[2,4] x) => (float[2,4] y) <{W}> {{ h = MatMul(x, w)"
-    " a = Cast<to = 10>(h) b = Cast<to = 1>(a) c = Cast<to = 10>(b) d = Cast<to = 1>(c)"
-    " y = MatMul(d, w) }",
     "a Cast that becomes nothing, cast back": "g (float[2,4] x) => (float[2,4] y, float[2,4] z)"
     f" <{W}> {{ h = MatMul(x, w) a = Cast<to = 1>(h) z = Exp(a) y = MatMul(a, w) }}",
-    "Casts behind Casts": "g (float[2,4] x) => (float[2,4] y, float[2,4] z, float[2,4] b,"
-    f" float16[2,4] k, float16[2,4] l) <{W}> {{ e = Exp(x) m = MatMul(e, w) z = Exp(m)"
-    " k = Cast<to = 10>(e) l = Neg(k) b = Cast<to = 1>(x) c = Cast<to = 10>(x) y = MatMul(b, w)"
-    " d = Cast<to = 1>(c) f = MatMul(d, w) g = Exp(b) }",
     "Casts in branches": f"""g (float[2,4] x, bool t) => (float[2,4] y) <{W}> {{
       h = MatMul(x, w) e = Exp(h)
       y = If(t) <
@@ -193,7 +170,8 @@ OPTIONS: list[dict[str, Any]] = [
 def check(model: onnx.ModelProto, seed: int = 0) -> None:
     """Rewrite a model under one of the options, and a decorated one under another."""
     assert_same(model, **OPTIONS[seed % 4])
-    assert_same(decorate(model, seed), **OPTIONS[(seed + 1) % 4])
+    # an object has one declaration of a value, and a decorated file several
+    assert_same(decorate(model, seed), objects=False, **OPTIONS[(seed + 1) % 4])
 
 
 STEP = f"""g (float[8,4] x, float[8,4] t) => (float loss) <{W}, float[4] b = {{1, 2, 3, 4}}> {{
@@ -223,7 +201,9 @@ def calls() -> onnx.ModelProto:
 @pytest.mark.parametrize("inline_functions", [True, False])
 def test_functions(inline_functions: bool) -> None:
     for seed, options in enumerate(OPTIONS):
-        assert_same(decorate(calls(), seed), inline_functions=inline_functions, **options)
+        assert_same(
+            decorate(calls(), seed), objects=False, inline_functions=inline_functions, **options
+        )
 
 
 def test_initializers_that_are_inputs() -> None:
