@@ -16,7 +16,6 @@ from amp_rewrite.training.optimizers.registry import (
     AdamWOptimizer,
     LAMBOptimizer,
     get,
-    register,
 )
 from amp_rewrite.training.optimizers.rules.adagrad import (
     Adadelta,
@@ -58,7 +57,6 @@ from amp_rewrite.training.optimizers.schedules import (
     PiecewiseConstantDecay,
     PolynomialDecay,
     Schedule,
-    StepSchedule,
 )
 from amp_rewrite.training.optimizers.train_op import TrainOp, group
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
@@ -109,7 +107,6 @@ __all__ = [
     "RMSPropRule",
     "RMSprop",
     "Schedule",
-    "StepSchedule",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",
@@ -120,7 +117,6 @@ __all__ = [
     "get",
     "global_norm",
     "group",
-    "register",
 ]
 
 register_wrappers()

@@ -203,6 +203,7 @@ def test_what_is_spelled_differently_here_says_how() -> None:
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"loss_scale_factor": 8.0}, r"LossScaleOptimizer\(optimizer, FixedLossScale"),
         ({"weight_decay": 0.1}, "use AdamW"),
+        ({"exclude_from_weight_decay": ["bias"]}, "use ParameterGroups"),
         ({"use_ema": True, "ema_overwrite_frequency": 5}, "averaged=True"),
     )
     for given, remedy in cases:
@@ -239,17 +240,6 @@ def test_gradients_accumulate_over_the_steps_of_the_optimizer() -> None:
     ]
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         opt.SGD(1.0, gradient_accumulation_steps=0)
-
-
-def test_variables_are_excluded_from_weight_decay_by_names() -> None:
-    adamw = opt.AdamW(1.0, weight_decay=0.5, exclude_from_weight_decay=["bias"])
-    adamw.exclude_from_weight_decay = ["bias", "tab", "^w$"]
-    assert adamw.exclude_from_weight_decay == ("bias", "tab", "^w$")
-    decayed = after(opt.AdamW(0.5, weight_decay=0.5))
-    spared = after(opt.AdamW(0.5, weight_decay=0.5, exclude_from_weight_decay=["table", "^w$"]))
-    assert not np.allclose(decayed["w"], spared["w"])
-    with pytest.raises(TypeError, match="exclude_from_weight_decay must be a list"):
-        adamw.exclude_from_weight_decay = "tab"
 
 
 def rates(schedule: opt.Schedule, steps: int) -> list[float]:

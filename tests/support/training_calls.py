@@ -155,14 +155,12 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     **{f"{n}'s rule": lambda n=n: rule(getattr(opt, n)()) for n in CLASSES},
     "centered RMSProp's rule": lambda: rule(opt.RMSProp(centered=True)),
     "Optimizer": lambda: (opt.Optimizer, {"name": "own"}),
-    "StepSchedule": lambda: (opt.StepSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "CosineSchedule": lambda: (opt.CosineSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "LinearWarmUp": lambda: (opt.LinearWarmUp, {"learning_rate": 0.1, "warm_up_steps": 2}),
     "ExponentialDecay": lambda: (opt.ExponentialDecay, {"initial_learning_rate": 0.1, "decay_steps": 2, "decay_rate": 0.5}),
     "PolynomialDecay": lambda: (opt.PolynomialDecay, {"initial_learning_rate": 0.1, "decay_steps": 2}),
     "PiecewiseConstantDecay": lambda: (opt.PiecewiseConstantDecay, {"boundaries": [1], "values": [0.1, 0.2]}),
     "get": lambda: (opt.get, {"identifier": "adam"}),
-    "register": lambda: (opt.register, {"kind": type("Registered", (opt.Adam,), {})}),
     "group": two_steps,
     "clip_by_global_norm": lambda: (opt.clip_by_global_norm, {"gradients": gradients(), "clip_norm": 1.0}),
     "clip_by_norm": lambda: (opt.clip_by_norm, {"gradient": gradients()[0], "clip_norm": 1.0}),
@@ -250,7 +248,7 @@ WRAPPERS: dict[str, Callable[[], Call]] = {
     "ParameterGroups.from_config": lambda: (opt.ParameterGroups.from_config, {"config": grouped().get_config()}),
     "grouped get_slot": lambda: (built(grouped()).get_slot, {"var": "w", "name": "m"}),
     "grouped set_weights": lambda: ((made := built(grouped())).set_weights, {"weights": made.get_weights()}),
-    "Schedule.from_config": lambda: (opt.StepSchedule.from_config, {"config": opt.StepSchedule(0.1, 2).get_config()}),
+    "Schedule.from_config": lambda: (opt.CosineSchedule.from_config, {"config": opt.CosineSchedule(0.1, 2).get_config()}),
 }  # fmt: skip
 
 

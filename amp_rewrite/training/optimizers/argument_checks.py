@@ -1,7 +1,7 @@
-"""Checks of what optimizers are given.
+"""Checks of optimizers' arguments.
 
-What has a wrong type is an OptimizerTypeError; what is out of its range, not finite or cannot be
-written as UTF-8 an OptimizerValueError.
+A wrong type is an OptimizerTypeError; a value that is out of range, not finite or not UTF-8 is an
+OptimizerValueError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECK = "check"
 def number(
     name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = False
 ) -> float:
-    """Return a hyperparameter from `low`, or `above` it, to below `high` as a float."""
+    """Return a number in [low, high) as a float; with `above`, `low` is excluded."""
     _check_real(name, value)
     upper = "" if high == math.inf else f" and less than {high:g}"
     finite = "a finite number " if high == math.inf else "a number "
@@ -118,7 +118,7 @@ def pairs(given: Iterable[Any]) -> list[Any]:
 
 
 def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
-    """Return a field whose value is what `check(name, value, **bounds)` returns.
+    """Return a field of `Checked` that holds the result of `check(name, value, **bounds)`.
 
     None is not checked if it is the default.
     """
@@ -126,7 +126,7 @@ def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bo
 
 
 class Checked:
-    """What rules and schedules have in common: dataclasses with fields that `field` made."""
+    """Base of dataclasses with fields that `field` made."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

@@ -1,4 +1,4 @@
-"""Gradients of several batches are added up before they are applied."""
+"""Add up the gradients of several batches before they are applied."""
 
 from __future__ import annotations
 
@@ -17,65 +17,54 @@ from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
-from amp_rewrite.training.optimizers.gradient import (
-    Gradient,
-    dense,
-    unwrap,
-    wrap,
-)
+from amp_rewrite.training.optimizers.gradient import Gradient, dense, unwrap, wrap
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import FINITE, NORM, Accumulated, TrainOp
 
 ACCUMULATED = "accumulated"
-"""The fetch that says how many batches wait for an update, and the end of the states' names."""
+"""The fetch of the number of batches that wait, and the end of the states' names."""
 COUNTER, ACCUMULATOR = "accumulated", "accumulator"
 """The roles of the states."""
 
 _SCOPE = "accumulate"
 _MOVABLE = (Part.UPDATE, Part.LOSS_SCALE, Part.CLIP, Part.ARITHMETIC)
-"""The parts whose nodes an If may hold; a sum over shards is none of them."""
-
-
+"""The parts whose nodes an If may hold: all but sums over shards."""
 _MOST = 2**24
-"""The largest number of batches: float32 counts no further."""
+"""The largest number of batches that float32 can count."""
 
 
 class Accumulation:
     """Adds up the gradients of some batches, each of which is one step, and applies their mean.
 
-    `Optimizer.minimize(loss, accumulate=4)` does what these do:
+    `Optimizer.minimize(loss, accumulate=4)` is short for:
 
         accumulation = Accumulation(4)
         pairs = accumulation.add(optimizer.compute_gradients(loss))
         train_op = accumulation.every(optimizer.apply_gradients(pairs))
 
-    What is done to `pairs` in between, such as clipping, is done to the mean. The first steps - 1
-    batches add to states and change nothing else, but running statistics of BatchNormalization,
-    which move with every batch, as in PyTorch. The mean is that of one large batch, if the loss is
-    a mean: over examples, of which every batch has as many, or one of `amp_rewrite.losses` with an
-    `ignore_index` or class weights, whose batches count by the labels that count in them. (Values
-    computed from such a loss, and sums of several, have lost what they are divided by, and count
-    equally.) With shards the mean is summed over them once per update; shards count equally.
-    A session can apply what fewer batches have added up, as the mean of these:
-    `session.run(feeds, apply=True)`.
+    Changes of `pairs` in between, such as clipping, change the mean. The first steps - 1 batches
+    change only sums, and running statistics of BatchNormalization, as in PyTorch. Batches of a loss
+    of `amp_rewrite.losses` with an `ignore_index` or class weights count by their denominators, so
+    that the mean is that of one large batch; batches of other losses count equally, and so do
+    shards. `session.run(feeds, apply=True)` applies the mean of fewer batches.
 
-    With a loss scale the mean is what is checked, so that one batch whose gradients are not finite
-    skips the update of the whole group, and the scale changes once per update: the rule of PyTorch
+    With a loss scale the mean is checked: one batch that is not finite skips the update, and the
+    scale changes once per update, as in PyTorch
     (https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation). Running
-    statistics that would not be finite stay as they are. Before the last batch nothing is decided:
-    "grads_finite" is true and "gradient_norm" 0 then.
+    statistics that would not be finite stay as they are. Before the last batch "grads_finite" is
+    true and "gradient_norm" is 0.
     """
 
     def __init__(self, steps: int, *, conditional: str = "if") -> None:
         """Begin without a model.
 
         Args:
-            steps: How many batches make one update.
+            steps: The number of batches of one update.
             conditional: "if" or "select"; see `LossScaleOptimizer`.
 
         Raises:
             OptimizerTypeError: `steps` is not an integer.
-            OptimizerValueError: It is below 1, or too large to be a factor of gradients.
+            OptimizerValueError: It is below 1 or above 2^24.
             OptionError: `conditional` is neither.
         """
         self.steps = check.whole("number of batches to accumulate", steps, low=1, high=_MOST)
@@ -89,8 +78,7 @@ class Accumulation:
         A sparse gradient is added to a dense accumulator.
 
         Args:
-            grads_and_vars: What `compute_gradients` has just returned, for it is the loss that was
-                differentiated last which says how much a batch counts.
+            grads_and_vars: The last result of `compute_gradients`, whose loss has the denominator.
 
         Raises:
             OptimizerTypeError: They are no pairs.
@@ -116,7 +104,7 @@ class Accumulation:
         return [(self._mean(b, g, v, weight, divisors), v) for g, v in pairs]
 
     def _total(self, b: Builder, state: State, new: ir.Value) -> ir.Value:
-        """Return a sum over the batches so far, which a state holds."""
+        """Return the sum over the batches so far, which a state holds."""
         total = self._totals[state] = b.shaped_like(b.add(state.value, new), state.value)
         return total
 
@@ -139,13 +127,13 @@ class Accumulation:
         return wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
 
     def every(self, train_op: TrainOp) -> TrainOp:
-        """Return a step that updates with every last batch, and else adds up gradients.
+        """Return a step that updates with every last batch; others add up gradients.
 
         Args:
-            train_op: What was made of the pairs that `add` returned.
+            train_op: The step with the pairs that `add` returned.
 
         Raises:
-            OptimizerTypeError: `train_op` is none.
+            OptimizerTypeError: It is not a TrainOp.
             OptimizerValueError: `add` was not called.
         """
         if not isinstance(train_op, TrainOp):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -169,7 +157,7 @@ class Accumulation:
         waiting |= {state.name: total for state, total in self._totals.items()}
         zeros = {state.name: b.zeros_like(total) for state, total in self._totals.items()}
         for name, value in before.items():
-            if str(value.name).endswith(":next"):  # what the choice will be called
+            if str(value.name).endswith(":next"):  # the name of the choice
                 value.name = graph.free_name(f"{name}:applied")
         changed = set(before.values())
         updates = conditional(
@@ -194,7 +182,7 @@ class Accumulation:
 
 
 def _wide(variable: State) -> ir.DataType:
-    """Return the type that gradients of a variable are added up in."""
+    """Return the type of the sums of a variable's gradients."""
     return ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
 
 
@@ -213,9 +201,6 @@ def _moved_statistics(b: Builder, op: TrainOp) -> dict[str, ir.Value]:
 
 
 def _weight_of_batch(graph: TrainingGraph) -> ir.Value | None:
-    """Return what the loss that was differentiated last is divided by.
-
-    None is for a loss that is not a weighted mean: all batches count equally.
-    """
+    """Return the denominator of the loss that was differentiated last, if it is a weighted mean."""
     compared = None if graph.loss is None else compared_by(graph.loss.value)
     return None if compared is None else compared.denominator

@@ -23,13 +23,11 @@ Rate = float | schedules.Schedule
 class LearningRate:
     """A learning rate that can be set between steps: one state per training graph.
 
-    Attributes:
-        base: The rate that new states begin with; a schedule's factor multiplies it.
-        schedule: The schedule, or None.
+    `base` is the rate that new states begin with; the factor of `schedule`, if any, multiplies it.
     """
 
     def __init__(self, optimizer: str, value: Rate, state: str = LEARNING_RATE) -> None:
-        """Check and keep a rate; `optimizer` is the name that errors show, `state` the state's."""
+        """Keep a rate; errors name the optimizer, `state` is the name of the states."""
         self._optimizer, self._state = optimizer, state
         self._states: dict[TrainingGraph, State] = {}
         self.base, self.schedule = _parts(value)
@@ -41,7 +39,7 @@ class LearningRate:
         return float(list(self._states.values())[-1].read()) if self._states else self.base
 
     def assign(self, value: Rate) -> None:
-        """Set the rate from the next step on; a schedule that is there goes on from it."""
+        """Set the rate from the next step on; a present schedule continues from it."""
         base, schedule = _parts(value)
         if self._states and schedule is not None:
             raise OptimizerValueError(
@@ -67,19 +65,19 @@ class LearningRate:
 
 
 class MultipliedRate(LearningRate):
-    """The learning rate of another optimizer, times a number: a schedule holds for both."""
+    """The learning rate of another optimizer, schedule included, times a number."""
 
     def __init__(self, rate: LearningRate, multiplier: float) -> None:
-        """Keep the rate, which is shared, and what multiplies it: at least 0."""
+        """Keep the rate, which is shared, and the multiplier: at least 0."""
         self._rate, self._multiplier = rate, check.number("rate_multiplier", multiplier)
 
     def read(self) -> Any:
-        """Return the present rate; a schedule as it is, without the multiplier."""
+        """Return the present rate; a schedule without the multiplier."""
         rate = self._rate.read()
         return rate * self._multiplier if isinstance(rate, float) else rate
 
     def assign(self, value: Rate) -> None:
-        """Refuse: it follows the other optimizer's."""
+        """Refuse: the rate is the other optimizer's."""
         raise OptimizerValueError(
             "the learning rate of a group with a multiplier is that of the optimizer",
             found=repr(value),
@@ -92,7 +90,7 @@ class MultipliedRate(LearningRate):
 
 
 def _parts(value: Any) -> tuple[float, schedules.Schedule | None]:
-    """Return a rate's number, checked, and its schedule; a configuration stands for a schedule."""
+    """Return a rate's number and its schedule, which may come as its configuration."""
     if isinstance(value, Mapping):
         value = schedules.from_config(value)
     schedule = value if isinstance(value, schedules.Schedule) else None

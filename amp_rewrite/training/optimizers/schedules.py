@@ -1,7 +1,6 @@
 """Learning-rate schedules: graph functions of the number of steps done.
 
-The rate of a step is the state `learning_rate`, which can be changed between steps, times the
-schedule's factor at `global_step`.
+A step's rate is the state `learning_rate` times the schedule's factor at `global_step`.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ class Schedule(check.Checked, ABC):
 
     @property
     def base(self) -> float:
-        """The learning rate that the factor multiplies: the first field, or the base of that."""
+        """The rate that the factor multiplies: the first field, or the base of that schedule."""
         first = getattr(self, fields(self)[0].name)  # pyright: ignore[reportArgumentType] children are dataclasses
         return first.base if isinstance(first, Schedule) else first
 
     @abstractmethod
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return what the base learning rate is multiplied with: float32, shape ().
+        """Return the multiple of the base learning rate: float32, shape ().
 
         Args:
             b: Adds the nodes.
-            step: float32, shape (): how many steps were done before this one.
+            step: The number of steps before this one: float32, shape ().
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -58,11 +57,7 @@ class Schedule(check.Checked, ABC):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
     ) -> Self:
-        """Return a schedule made from what `get_config` returned.
-
-        Args:
-            config: Is not changed.
-            custom_objects: Name -> class of schedules that are not this package's.
+        """Return a schedule made from what `get_config` returned; `custom_objects` as for `get`.
 
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
@@ -72,20 +67,6 @@ class Schedule(check.Checked, ABC):
         settings.pop("class_name", None)
         restore_rate(settings, custom_objects)
         return cls(**arguments(cls, settings, OptimizerTypeError))
-
-
-@dataclass(frozen=True)
-class StepSchedule(Schedule):
-    """learning_rate * decay_rate ^ floor(step / decay_steps)."""
-
-    learning_rate: float = check.field(check.number)
-    decay_steps: float = check.field(check.number, low=1)
-    decay_rate: float = check.field(check.number, default=0.1, above=True)
-
-    def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return decay_rate ^ floor(step / decay_steps)."""
-        times = b.op("Floor", b.div(step, self.decay_steps))
-        return b.pow(self.decay_rate, times)
 
 
 @dataclass(frozen=True)
@@ -109,6 +90,12 @@ class CosineSchedule(Schedule):
         return b.add(b.mul(cosine, half), self.alpha + half)
 
 
+def _rate(name: str, value: Any) -> float | Schedule:
+    """Return a rate or a schedule, which may come as its configuration."""
+    rate = from_config(value) if isinstance(value, Mapping) else value
+    return rate if isinstance(rate, Schedule) else check.number(name, rate)
+
+
 @dataclass(frozen=True)
 class LinearWarmUp(Schedule):
     """Grow linearly over the first steps, then follow a rate or another schedule.
@@ -122,18 +109,9 @@ class LinearWarmUp(Schedule):
         >>> optimizer = amp.optimizers.Momentum(rate, 0.9)
     """
 
-    learning_rate: float | Schedule
-    warm_up_steps: int
-    start_factor: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the parameters, and take a schedule's configuration for the schedule."""
-        if isinstance(self.learning_rate, Mapping):
-            object.__setattr__(self, "learning_rate", from_config(self.learning_rate))
-        if not isinstance(self.learning_rate, Schedule):
-            check.number("learning_rate", self.learning_rate)
-        check.number("warm_up_steps", self.warm_up_steps, low=1)
-        check.number("start_factor", self.start_factor, high=1)
+    learning_rate: float | Schedule = check.field(_rate)  # noqa: RUF009 a field
+    warm_up_steps: int = check.field(check.number, low=1)
+    start_factor: float = check.field(check.number, default=0.0, high=1)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return the factor of the warm-up times that of what follows."""
@@ -197,9 +175,8 @@ class PolynomialDecay(Schedule):
 
 @dataclass(frozen=True)
 class PiecewiseConstantDecay(Schedule):
-    """values[0] up to step boundaries[0], then values[1] up to boundaries[1], and so on.
+    """values[0] up to and including step boundaries[0], then values[1] up to boundaries[1], ...
 
-    A boundary itself belongs to what is before it, as in Keras
     (https://keras.io/api/optimizers/learning_rate_schedules/piecewise_constant_decay/).
     """
 
@@ -208,7 +185,7 @@ class PiecewiseConstantDecay(Schedule):
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the parameters, and keep lists of numbers."""
+        """Check the parameters."""
         for field in ("boundaries", "values"):
             listed = check.listed(getattr(self, field), field)
             object.__setattr__(self, field, [check.number(field, entry) for entry in listed])
@@ -222,11 +199,11 @@ class PiecewiseConstantDecay(Schedule):
 
     @property
     def base(self) -> float:
-        """The learning rate of the first steps; the largest if that is 0."""
+        """The rate of the first steps; the largest rate if that is 0."""
         return self.values[0] or max(self.values)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return the value that holds, as a share of the base."""
+        """Return the present value as a share of the base."""
         share = b.constant(np.array(self._share(self.values[-1]), np.float32))
         for boundary, value in zip(
             reversed(self.boundaries), reversed(self.values[:-1]), strict=True
@@ -241,7 +218,6 @@ class PiecewiseConstantDecay(Schedule):
 _SCHEDULES: dict[str, type[Schedule]] = {
     kind.__name__: kind
     for kind in (
-        StepSchedule,
         CosineSchedule,
         LinearWarmUp,
         ExponentialDecay,
@@ -254,11 +230,7 @@ _SCHEDULES: dict[str, type[Schedule]] = {
 def from_config(
     config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
 ) -> Schedule:
-    """Return the schedule that `get_config` described.
-
-    Args:
-        config: Is not changed.
-        custom_objects: Name -> class of schedules that are not this package's.
+    """Return the schedule that `get_config` described; `custom_objects` as for `get`.
 
     Raises:
         OptimizerValueError: The class is unknown.
@@ -279,6 +251,6 @@ def from_config(
 def restore_rate(
     settings: dict[Any, Any], custom_objects: Mapping[str, type[Any]] | None = None
 ) -> None:
-    """Let a schedule take the place of its configuration as the learning rate of settings."""
+    """Replace the configuration of a schedule as the learning rate of settings by the schedule."""
     if isinstance(settings.get("learning_rate"), Mapping):
         settings["learning_rate"] = from_config(settings["learning_rate"], custom_objects)

@@ -230,9 +230,9 @@ def build(*groups: Any, base: Any = None, **arguments: Any) -> None:
         ([{"variables": "head.*", "name": "default"}], {}, OptimizerValueError, "one name"),
         ([{"variables": "head.*", "weight_decay": 1}], {}, OptimizerValueError, "no weight decay"),
         ([], {"no_decay": "bias"}, OptimizerValueError, "no_decay: no weight decay"),
-        ([{"variables": "head.*", "rate": 0.1}], {}, OptimizerTypeError, "found 'rate'"),
-        ([{"learning_rate": 0.1}], {}, OptimizerTypeError, "not a group of variables"),
-        ([3], {}, OptimizerTypeError, "not a group of variables; found an object of type int"),
+        ([{"variables": "head.*", "rate": 0.1}], {}, OptimizerTypeError, "argument 'rate'"),
+        ([{"learning_rate": 0.1}], {}, OptimizerTypeError, "missing a .* 'variables'"),
+        ([3], {}, OptimizerTypeError, "must be a mapping; found an object of type int"),
         (
             [{"variables": "head.*", "learning_rate": 0.1, "rate_multiplier": 2}],
             {},

@@ -257,17 +257,6 @@ def test_a_variable_of_zeros_and_one_without_a_direction_do_not_stop_lamb(
     assert (w < 0).all()
 
 
-def test_variables_whose_name_is_excluded_do_not_decay(
-    dense_model: Callable[..., ir.Model],
-) -> None:
-    for kind in (optimizers.AdamW, optimizers.LAMB):
-        optimizer = kind(0.5, weight_decay=0.5, exclude_from_weight_decay=["bias$"])
-        model = dense_model(np.ones((2, 2), np.float32), "layer_bias")
-        with TrainingSession(optimizer.minimize(value(model, "loss"))) as session:
-            session.run({"g": np.zeros((2, 2), np.float32)})
-            np.testing.assert_array_equal(session.state_dict()["layer_bias"], np.ones((2, 2)))
-
-
 def test_many_equal_indices_are_summed_exactly_and_alike_in_every_run(
     sparse_model: Callable[..., ir.Model],
 ) -> None:

@@ -166,7 +166,7 @@ def test_a_call_computes_what_the_inlined_function_does(optimizer):
 
 
 def test_variables_that_do_not_decay_have_a_function_of_their_own():
-    step = step_of(amp.optimizers.AdamW(exclude_from_weight_decay=["bias"]))
+    step = step_of(ParameterGroups(amp.optimizers.AdamW(), no_decay="bias"))
     assert calls(step) == {"AdamW": len(SHAPES) // 2, "AdamW_1": len(SHAPES) // 2}
     sizes = {function.name: len(function.node) for function in step.functions}
     assert sizes["AdamW_1"] < sizes["AdamW"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
@@ -23,7 +20,7 @@ from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
 
 _HALF = 0.5
-"""The decay from which it is taken out of a moment: what is added is divided by it."""
+"""Decays of at least this are taken out of a moment: the summand is divided by them."""
 
 
 class AdamSlots(NamedTuple):
@@ -49,7 +46,7 @@ class AdamScalars(NamedTuple):
 
 
 def _flag_or_none(name: str, value: object) -> bool:
-    """Return whether something is on; None, which configurations of Keras may have, is off."""
+    """Return a switch; None, as in configurations of Keras, is off."""
     return value is not None and check.flag(name, value)
 
 
@@ -89,7 +86,7 @@ class AdamRule(UpdateRule):
 
     @property
     def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
-        """The slots, which AMSGrad has more of."""
+        """The slots; AMSGrad has one more."""
         return AMSGradSlots if self.amsgrad else AdamSlots
 
     @property
@@ -127,9 +124,8 @@ class AdamRule(UpdateRule):
     def direction(self, given: UpdateInput, slots: Any, epsilon: ir.Value) -> tuple[ir.Value, Any]:
         """Return m / (sqrt(v) + epsilon), and the next slots.
 
-        Few tensors in the variable's shape exist at a time: with its decay taken out, each sum can
-        be made in place of its first term; and ONNX Runtime, which orders nodes from the results
-        backwards, is done with m before it begins with v if the nodes of m come last.
+        Memory: a decay that is taken out lets each sum overwrite its first term. The nodes of m
+        come last, so that ONNX Runtime, which orders nodes from the results, computes m first.
         """
         b = given.b
         share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
@@ -152,8 +148,8 @@ class Adam(Optimizer, rule=AdamRule):
     """Adaptive moment estimation; see `AdamRule`.
 
     Attributes:
-        beta1: Decay of the first moment: at least 0, below 1.
-        beta2: Decay of the second moment: at least 0, below 1.
+        beta1: Decay of the first moment, in [0, 1).
+        beta2: Decay of the second moment, in [0, 1).
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
         epsilon_hat: Use TensorFlow's and Keras's formula.
@@ -199,26 +195,8 @@ class AdamOptimizer(Adam, epsilon_hat=True):
     """Adam with the epsilon hat; see `AdamRule`."""
 
 
-def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
-    """Return regular expressions for variable names, checked."""
-    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    patterns = tuple(expressions) if listed else ()
-    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptimizerTypeError(
-            f"{name} must be a list of regular expressions", found=repr(expressions)
-        )
-    for expression in patterns:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            raise OptimizerValueError(
-                "not a regular expression", where=repr(expression), found=error
-            ) from error
-    return patterns
-
-
 class AdamWScalars(NamedTuple):
-    """What the updates of all variables share: AdamScalars and what a weight loses."""
+    """The scalars that the updates of all variables share."""
 
     rate: ir.Value
     epsilon: ir.Value
@@ -237,12 +215,6 @@ class AdamWRule(AdamRule):
     """
 
     weight_decay: float = check.field(check.number, default=0.0)
-    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
-        return bool(self.weight_decay) and not any(excluded)
 
     def shared(self, given: SharedInput) -> Any:
         """Return AdamWScalars."""
@@ -253,7 +225,7 @@ class AdamWRule(AdamRule):
         """Return the new value and the new moments."""
         b = given.b
         value, new = super().update(given, shared, slots)
-        if not self.variant(given.variable):
+        if not self.weight_decay:
             return value, new
         return b.sub(value, b.mul(given.value, shared.decay)), new
 
@@ -263,9 +235,7 @@ class AdamW(Adam, rule=AdamWRule):
 
     Attributes:
         weight_decay: The part of a weight that is lost per step at a learning rate of 1; at
-            least 0.
-        exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do not
-            decay. Usual for biases and normalization.
+            least 0. `ParameterGroups(optimizer, no_decay="bias,norm")` spares variables.
 
     Examples:
         >>> rate = amp.optimizers.CosineSchedule(0.001, decay_steps=1000)
@@ -279,7 +249,6 @@ class AdamW(Adam, rule=AdamWRule):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         weight_decay: float = 0.01,
-        exclude_from_weight_decay: Iterable[str] = (),
         use_locking: bool = False,
         name: str = "AdamW",
         *,
@@ -292,7 +261,7 @@ class AdamW(Adam, rule=AdamWRule):
 
 
 class LAMBScalars(NamedTuple):
-    """What the updates of all variables share: shape (), the type that updates have."""
+    """The scalars that the updates of all variables share."""
 
     learning_rate: ir.Value
     first: ir.Value  # sqrt(1 - beta2^t) / (1 - beta1^t)
@@ -323,7 +292,7 @@ class LAMBRule(AdamWRule):
         """Return the new value and the new moments."""
         b, (quotient, new) = given.b, self.direction(given, slots, shared.epsilon)
         direction = b.mul(quotient, shared.first)
-        if self.variant(given.variable):
+        if self.weight_decay:
             direction = b.add(direction, b.mul(given.value, self.weight_decay))
         scale = b.mul(shared.learning_rate, _ratio(b, given.value, direction))
         return b.sub(given.value, b.mul(direction, scale)), new
@@ -339,7 +308,6 @@ class LAMB(AdamW, rule=LAMBRule):
         beta2: float = 0.999,
         epsilon: float = 1e-6,
         weight_decay: float = 0.01,
-        exclude_from_weight_decay: Iterable[str] = (),
         use_locking: bool = False,
         name: str = "LAMB",
         *,
@@ -363,12 +331,12 @@ def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
 
 
 def _taken_out(decay: float) -> float:
-    """Return the factor that a moment is computed without at first."""
+    """Return the factor of a moment that is multiplied last."""
     return 1.0 if decay < _HALF else decay
 
 
 def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.Value:
-    """Return decay * moment + what is added, which comes divided by `_taken_out(decay)`."""
+    """Return decay * moment + added * `_taken_out(decay)`."""
     if decay < _HALF:
         return b.add(b.mul(moment, decay), added)
     return b.mul(b.add(added, moment), decay)
