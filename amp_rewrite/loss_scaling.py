@@ -5,7 +5,6 @@ from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale import (
     FixedLossScale,
-    HysteresisState,
     LossScale,
     LossScaleState,
     UncheckedLossScale,
@@ -19,7 +18,6 @@ from amp_rewrite.training.wrappers import register_wrappers
 __all__ = [
     "DynamicLossScale",
     "FixedLossScale",
-    "HysteresisState",
     "LossScale",
     "LossScaleError",
     "LossScaleOptimizer",

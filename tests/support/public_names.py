@@ -71,7 +71,7 @@ RECORDS = (
         "RuleNode",
         "RuleValue",
     ),
-    *("LossScaleState", "HysteresisState", "Shards", "Diagnosis", "Run"),
+    *("LossScaleState", "Shards", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 

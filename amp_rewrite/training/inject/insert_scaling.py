@@ -19,7 +19,7 @@ from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.training.inject.regions import Regions
 from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, AnyState, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
 from amp_rewrite.training.optimizers.conditional_update import conditional
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
@@ -73,7 +73,7 @@ def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
     return np.asarray(initial, dtype.numpy())
 
 
-def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
+def add_scale(b: Builder, loss_scale: LossScale) -> LossScaleState:
     """Return a loss scale's states, graph inputs with defaults, and its constants."""
     initial = loss_scale.initial_state()
     return type(initial)(
@@ -154,8 +154,8 @@ class Injected:
         fetched: Name of a graph output -> its value, unscaled.
     """
 
-    scale: AnyState
-    next_scale: AnyState
+    scale: LossScaleState
+    next_scale: LossScaleState
     finite: ir.Value | None
     norm: ir.Value | None
     following: dict[str, ir.Value]

@@ -11,12 +11,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.training.loss_scaling.loss_scale import (
-    AnyState,
-    HysteresisState,
-    LossScale,
-    LossScaleState,
-)
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
 
 _refused = partial(LossScaleValueError, where="DynamicLossScale")
 
@@ -28,11 +23,10 @@ class DynamicLossScale(LossScale):
         finite otherwise:                 good_steps + 1
         not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
 
-    `backoff_factor` is GradScaler's, `ceiling` Apex's. With DeepSpeed's `hysteresis` an overflow
-    shrinks the scale only if hysteresis - 1 overflows came before it: since the scale grew, or,
-    with `consecutive_hysteresis`, since the last finite step. In float32 (P. Micikevicius et al.,
-    "Mixed Precision Training", 2018, section 3.2, https://arxiv.org/abs/1710.03740; the names are
-    TensorFlow's).
+    In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
+    https://arxiv.org/abs/1710.03740). `backoff_factor` is GradScaler's, `ceiling` Apex's. With
+    DeepSpeed's `hysteresis` an overflow shrinks the scale only after hysteresis - 1 others since
+    the scale grew, or, with `consecutive_hysteresis`, since the last finite step.
 
     Examples:
         >>> scale = amp.DynamicLossScale(initial_loss_scale=1024.0, increment_period=100)
@@ -56,21 +50,20 @@ class DynamicLossScale(LossScale):
 
         Args:
             initial_loss_scale: The scale of the first step.
-            increment_period: How many finite steps it takes to grow.
-            multiplier: What the scale is multiplied with to grow and divided by to shrink: above 1.
+            increment_period: The number of finite steps until it grows.
+            multiplier: The factor of growth; the scale shrinks by 1 / multiplier. Above 1.
             floor: The smallest scale; above 0, and not above the initial scale.
             max_consecutive_skips: A session raises LossScaleError after this number of skipped
-                steps in a row at the floor; 0 is never. None leaves it to what runs the steps:
-                `TrainingSession.run` never does, `Trainer.train` after 20.
-            backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
-                is 1 / multiplier.
+                steps in a row at the floor; 0 is never. None is never for `TrainingSession.run`,
+                20 for `Trainer.train`.
+            backoff_factor: The factor by which it shrinks, in (0, 1), in place of 1 / multiplier.
             ceiling: The largest scale; None is the largest number of float32.
-            hysteresis: From which skipped step on the scale shrinks: 1 is from the first.
-            consecutive_hysteresis: Whether every finite step begins that count anew; False leaves
-                it as it is until the scale grows.
+            hysteresis: The number of the overflow that shrinks the scale: 1 is the first.
+            consecutive_hysteresis: Whether every finite step begins that count anew; if not, only
+                growth does.
 
         Raises:
-            LossScaleValueError: One of them is impossible.
+            LossScaleValueError: An argument is impossible.
             LossScaleTypeError: `consecutive_hysteresis` is neither True nor False.
         """
         self.initial_loss_scale = _number("initial_loss_scale", initial_loss_scale, above=0)
@@ -90,11 +83,7 @@ class DynamicLossScale(LossScale):
         if backoff_factor is not None:
             self.backoff_factor = _number("backoff_factor", backoff_factor, above=0)
             if self.backoff_factor >= 1:
-                raise _refused(
-                    "impossible backoff_factor",
-                    found=backoff_factor,
-                    expected="a number above 0 and below 1",
-                )
+                raise _refused("impossible backoff_factor", found=backoff_factor, expected="(0, 1)")
         self.ceiling = None if ceiling is None else _number("ceiling", ceiling, above=0)
         if self.ceiling is not None and self.ceiling < self.initial_loss_scale:
             raise _refused(
@@ -113,18 +102,16 @@ class DynamicLossScale(LossScale):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """All fields of LossScaleState, or of HysteresisState."""
+        """All fields; the last one only for a hysteresis that counts until the scale grows."""
         counts_on = self.hysteresis > 1 and not self.consecutive_hysteresis
-        return HysteresisState._fields if counts_on else LossScaleState._fields
+        return LossScaleState._fields if counts_on else super().kept
 
-    def initial_state(self) -> AnyState:
+    def initial_state(self) -> LossScaleState:
         """Return the state before the first step; see `LossScale.initial_state`."""
-        start = super().initial_state()
-        if self.kept == start._fields:
-            return start
-        return HysteresisState(*start, hysteresis_left=np.array(self.hysteresis, np.int64))
+        left = np.array(self.hysteresis, np.int64)
+        return super().initial_state()._replace(hysteresis_left=left)
 
-    def applied(self, b: Builder, state: AnyState) -> AnyState:
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
         """Return the state after a finite step; see the class."""
         scale, good = state.current_loss_scale, b.add(state.good_steps, 1)
         grows = b.greater_or_equal(good, self.increment_period)
@@ -137,12 +124,12 @@ class DynamicLossScale(LossScale):
             good_steps=b.where(grows, 0, good),
             consecutive_skips=b.constant(0),
         )
-        if not isinstance(state, HysteresisState):
+        if "hysteresis_left" not in self.kept:
             return state
         left = b.where(grows, self.hysteresis, state.hysteresis_left)
         return state._replace(hysteresis_left=left)
 
-    def skipped(self, b: Builder, state: AnyState) -> AnyState:
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
         """Return the state after a step that was not finite; see the class."""
         scale, skips = state.current_loss_scale, b.add(state.consecutive_skips, 1)
         if self.backoff_factor is None:
@@ -150,7 +137,7 @@ class DynamicLossScale(LossScale):
         else:
             smaller = b.mul(scale, self.backoff_factor)
         smaller = b.maximum(smaller, self.floor)
-        if isinstance(state, HysteresisState):
+        if "hysteresis_left" in self.kept:
             left = state.hysteresis_left
             smaller = b.where(b.less_or_equal(left, 1), smaller, scale)
             state = state._replace(hysteresis_left=b.maximum(b.sub(left, 1), 1))
@@ -165,11 +152,7 @@ class DynamicLossScale(LossScale):
 
 
 def _number(name: str, value: object, *, above: float) -> float:
-    """Return a parameter that is a number in float32 too, in which the scale is computed.
-
-    Raises:
-        LossScaleValueError: It is not a number, or not above `above`, or not finite.
-    """
+    """Return a parameter that is above `above` in float32 too."""
     following = float(np.nextafter(np.float32(above), np.float32(math.inf)))
     return arguments.number(
         name,
@@ -183,9 +166,5 @@ def _number(name: str, value: object, *, above: float) -> float:
 
 
 def _count(name: str, value: object, least: int = 1) -> int:
-    """Return a parameter that counts steps: int64.
-
-    Raises:
-        LossScaleValueError: It is not an integer, or below `least`.
-    """
+    """Return a parameter that counts steps: int64."""
     return arguments.integer(name, value, low=least, error=_refused)

@@ -1,4 +1,4 @@
-"""Loss scales by what denotes them, here and in TensorFlow 2.4 to Keras 3."""
+"""Loss scales by their identifiers, here and in TensorFlow 2.4 to Keras 3."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ def get(identifier: object) -> LossScale | None:
     """Return a loss scale.
 
     Args:
-        identifier: A number, which is a FixedLossScale; "dynamic"; a LossScale, which is returned;
-            what `serialize` or `get_config` of a loss scale of this package returned; or None,
-            which is returned.
+        identifier: A number, which is a FixedLossScale; "dynamic"; a configuration of a loss scale
+            of this package; or a LossScale or None, which is returned.
 
     Raises:
-        LossScaleValueError: It denotes no loss scale.
+        LossScaleValueError: It is no identifier of a loss scale.
         LossScaleTypeError: It is a configuration with a missing or unknown key.
     """
     if identifier is None or isinstance(identifier, LossScale):
@@ -59,11 +58,9 @@ def serialize(loss_scale: LossScale) -> dict[str, Any]:
 def restored(identifier: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
     """Return what `get` returns, or a loss scale of a user's class."""
     kind = class_of(identifier, custom_objects)
-    return (
-        get(identifier)
-        if kind is None
-        else restore(kind, identifier.get("config", {}), custom_objects)
-    )
+    if kind is None:
+        return get(identifier)
+    return restore(kind, identifier.get("config", {}), custom_objects)
 
 
 def _from_config(config: Mapping[Any, Any]) -> LossScale | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, NamedTuple, Self, TypeAlias
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
@@ -21,42 +21,30 @@ PREFIX = "loss_scale/"
 """The names of the states are this and a field of LossScaleState."""
 
 ROLES = SCALE_ROLES
-"""The roles of the states, in the order of the fields of HysteresisState."""
+"""The roles of the states, in the order of the fields of LossScaleState."""
 
 
 class LossScaleState(NamedTuple):
-    """What a loss scale remembers from one step to the next: scalars."""
+    """The scalars that a loss scale keeps from one step to the next."""
 
     current_loss_scale: Any  # float32 (): multiplies the loss
     good_steps: Any  # int64 (): finite steps since the scale changed
     skipped_steps: Any  # int64 (): skipped steps in all
     consecutive_skips: Any  # int64 (): skipped steps since the last applied one
-
-
-class HysteresisState(NamedTuple):
-    """A LossScaleState of a scale that overflows do not shrink at once."""
-
-    current_loss_scale: Any  # as in LossScaleState; so for the next three
-    good_steps: Any
-    skipped_steps: Any
-    consecutive_skips: Any
     hysteresis_left: Any  # int64 (): which overflow from now on shrinks the scale; 1 is the next
 
-
-AnyState: TypeAlias = LossScaleState | HysteresisState
 
 _SET = f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
 
 
 class LossScale(ABC):
-    """What a loss is multiplied with, so that its gradients do not underflow in low precision.
+    """A factor of the loss, so that its gradients do not underflow in 16 bits.
 
     P. Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740.
 
-    A loss scale is a description: the numbers live in state tensors of a training graph, and
-    `applied` and `skipped` add the nodes that compute the next ones. Optimizers that are given one
-    and the same loss scale share these states; `optimizers.group` makes one step of theirs. A
-    child's constructor arguments are attributes of the same names.
+    Its numbers are states of a training graph; `applied` and `skipped` add the nodes that compute
+    the next ones. Optimizers with the same LossScale object share these states. A child's
+    constructor arguments are attributes of the same names.
     """
 
     @property
@@ -72,36 +60,25 @@ class LossScale(ABC):
     @property
     def kept(self) -> tuple[str, ...]:
         """The fields of LossScaleState that are states of a step; the others are constants."""
-        return LossScaleState._fields
+        return LossScaleState._fields[:4]
 
     @abstractmethod
-    def applied(self, b: Builder, state: AnyState) -> AnyState:
-        """Return the state after a step whose gradients are finite.
-
-        Args:
-            b: Adds the nodes.
-            state: The state before the step: values.
-        """
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state (values) after a step whose gradients are finite; `b` adds nodes."""
 
     @abstractmethod
-    def skipped(self, b: Builder, state: AnyState) -> AnyState:
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
         """Return the state after a step whose gradients are not finite; see `applied`."""
 
-    def update(self, b: Builder, state: AnyState, finite: ir.Value) -> AnyState:
-        """Return the state after a step.
-
-        Args:
-            b: Adds the nodes.
-            state: The state before the step: values.
-            finite: Whether all gradients of the step are finite: bool, shape ().
-        """
+    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+        """Return the state after a step; `finite` (bool, shape ()) is about all its gradients."""
         pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
-        return type(state)(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
+        return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
 
     def states_in(self, graph: TrainingGraph) -> Mapping[str, State]:
         """Return field -> state in a graph, of the `kept` ones; made when first asked for."""
         if graph not in self._states:
-            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=False)
+            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=True)
             self._states[graph] = {
                 key: graph.state(PREFIX + key, array, role)
                 for (key, array), role in pairs
@@ -136,11 +113,10 @@ class LossScale(ABC):
         return self.current
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; one of the constructor's arguments is checked as there.
+        """Set an attribute; an argument is checked as in the constructor.
 
         Raises:
-            LossScaleValueError: The constructor refuses it, or a step is built, which would not
-                change.
+            LossScaleValueError: The constructor refuses it, or a step is built.
         """
         arguments = inspect.signature(type(self)).parameters
         if name in arguments and all(key in vars(self) for key in arguments):  # it is made
@@ -154,11 +130,11 @@ class LossScale(ABC):
             )
         super().__setattr__(name, value)
 
-    def initial_state(self) -> AnyState:
-        """Return the state before the first step of a step that is built: arrays."""
+    def initial_state(self) -> LossScaleState:
+        """Return the state before the first step: arrays."""
         self._built = True
-        zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
-        return LossScaleState(np.array(self.initial, np.float32), *zeros)
+        counts = (np.array(n, np.int64) for n in (0, 0, 0, 1))
+        return LossScaleState(np.array(self.initial, np.float32), *counts)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make a loss scale like this one."""
@@ -188,9 +164,7 @@ class LossScale(ABC):
 
 
 class FixedLossScale(LossScale):
-    """One scale for every step; a step whose gradients are not finite is skipped, and counted.
-
-    `UncheckedLossScale` applies every update.
+    """One scale for every step; a step whose gradients are not finite is skipped and counted.
 
     Examples:
         >>> optimizer = amp.optimizers.GradientDescent(0.1)
@@ -207,24 +181,17 @@ class FixedLossScale(LossScale):
             LossScaleValueError: It is something else.
         """
         value: Any = loss_scale_value
+        refused = partial(LossScaleValueError, where="FixedLossScale")
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise LossScaleValueError(
+            raise refused(
                 "loss_scale_value must be a Python int or float",
-                where="FixedLossScale",
                 found=repr(value),
                 remedy="pass float(value)",
             )
         if not value >= 1:
-            raise LossScaleValueError(
-                "loss_scale_value must be at least 1", where="FixedLossScale", found=value
-            )
+            raise refused("loss_scale_value must be at least 1", found=value)
         if value > FLOAT32.max:
-            raise LossScaleValueError(
-                "loss_scale_value must be finite in float32",
-                where="FixedLossScale",
-                found=value,
-                expected=f"at most {FLOAT32.max:g}",
-            )
+            raise refused("loss_scale_value must be finite in float32", found=value)
         self.loss_scale_value = float(value)
 
     @property
@@ -235,14 +202,14 @@ class FixedLossScale(LossScale):
     @property
     def kept(self) -> tuple[str, ...]:
         """The counters of skipped steps."""
-        return LossScaleState._fields[2:]
+        return LossScaleState._fields[2:4]
 
-    def applied(self, b: Builder, state: AnyState) -> AnyState:
-        """Return the state after a finite step: none is skipped in a row."""
+    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a finite step."""
         return state._replace(consecutive_skips=b.constant(0))
 
-    def skipped(self, b: Builder, state: AnyState) -> AnyState:
-        """Return the state after a step that was not finite: it is counted."""
+    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+        """Return the state after a step that was not finite."""
         return state._replace(
             skipped_steps=b.add(state.skipped_steps, 1),
             consecutive_skips=b.add(state.consecutive_skips, 1),
@@ -250,10 +217,10 @@ class FixedLossScale(LossScale):
 
 
 class UncheckedLossScale(FixedLossScale):
-    """One scale for every step; every update is applied, and no gradient is checked.
+    """One scale for every step; every update is applied, as with TensorFlow's FixedLossScale.
 
-    TensorFlow's FixedLossScale does so. A gradient that overflows makes NaN of the weights. There
-    is no fetch `grads_finite`, and the fetch `outcome` is "applied unchecked".
+    A gradient that overflows makes NaN of the weights. There is no fetch `grads_finite`, and the
+    fetch `outcome` is "applied unchecked".
 
     Examples:
         >>> optimizer = amp.optimizers.GradientDescent(0.1)
@@ -262,5 +229,5 @@ class UncheckedLossScale(FixedLossScale):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Nothing: there is nothing to count."""
+        """No field: nothing is counted."""
         return ()

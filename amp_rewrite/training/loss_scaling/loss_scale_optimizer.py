@@ -19,7 +19,7 @@ from amp_rewrite.training.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
 from amp_rewrite.training.loss_scaling.skipped_step import (
     always_applied,
     present_state,
@@ -331,7 +331,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         inner, mode = self.inner_optimizer, self.conditional
         return f"{type(self).__name__}({inner!r}, {self.loss_scale!r}, conditional={mode!r})"
 
-    def _values(self, graph: TrainingGraph) -> AnyState:
+    def _values(self, graph: TrainingGraph) -> LossScaleState:
         return present_state(_builder_in(graph), graph, self.loss_scale)
 
 

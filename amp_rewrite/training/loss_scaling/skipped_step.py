@@ -1,4 +1,4 @@
-"""A step that is skipped if gradients are not finite, and a loss scale that moves in any case."""
+"""A step that is skipped if gradients are not finite, with its loss scale."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.get import serialize
-from amp_rewrite.training.loss_scaling.loss_scale import AnyState, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
 from amp_rewrite.training.optimizers.conditional_update import conditional
 from amp_rewrite.training.optimizers.train_op import FINITE, NORM, TrainOp
 
 
-def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> AnyState:
-    """Return the state of a loss scale as nodes read it; what never changes is a constant."""
+def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> LossScaleState:
+    """Return the state of a loss scale in a graph: values, some of which are constants."""
     states, initial = scale.states_in(graph), scale.initial_state()
-    return type(initial)(
+    return LossScaleState(
         *(
             states[field].value if field in states else b.constant(array)
             for field, array in initial._asdict().items()
@@ -28,7 +28,7 @@ def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> AnyStat
     )
 
 
-def always_applied(op: TrainOp, scale: LossScale, present: AnyState) -> TrainOp:
+def always_applied(op: TrainOp, scale: LossScale, present: LossScaleState) -> TrainOp:
     """Return a step whose gradients are not checked, with the fetches of its loss scale."""
     return _with_scale(op, op.fetches, scale, present, present)
 
@@ -37,16 +37,13 @@ def skipped_unless_finite(
     b: Builder,
     op: TrainOp,
     scale: LossScale,
-    present: AnyState,
+    present: LossScaleState,
     *,
     finite: ir.Value,
     norm: ir.Value,
     mode: str,
 ) -> TrainOp:
-    """Return a step that changes nothing but its loss scale if gradients are not finite.
-
-    With mode "if" the updates move into an If.
-    """
+    """Return a step that changes only its loss scale if gradients are not finite."""
     graph = op.graph
     applied, skipped = dict(op.updates), {n: s.value for n, s in graph.states.items()}
     names = {field: state.name for field, state in scale.states_in(graph).items()}
@@ -78,13 +75,10 @@ def _with_scale(
     op: TrainOp,
     fetches: Mapping[str, ir.Value],
     scale: LossScale,
-    present: AnyState,
-    following: AnyState,
+    present: LossScaleState,
+    following: LossScaleState,
 ) -> TrainOp:
-    """Return a step that shows the scale that it uses and the counters after it.
-
-    The loss that it shows is not what `get_scaled_loss` made.
-    """
+    """Return a step with the fetches of its scale and of the counters after it; loss unscaled."""
     shown = {key: value.meta.get(SCALED_KEY, value) for key, value in fetches.items()}
     shown |= {
         "loss_scale": present.current_loss_scale,

@@ -112,33 +112,27 @@ def _constrained(variable: State, updated: ir.Value) -> ir.Value:
     graph = variable.graph
     before = set(graph.model.graph)
     result = cast(object, variable.constraint(GraphValue(graph, updated)))
-    if not isinstance(result, GraphValue):
+    if not isinstance(result, GraphValue) or result.graph is not graph:
         raise OptimizerTypeError(
-            "a constraint must return a value",
+            "a constraint must return a value of the same model",
             where=variable.name,
             found=f"an object of type {type(result).__name__}",
         )
-    if result.graph is not graph:
-        raise OptimizerValueError(
-            "a constraint returned a value of another model", where=variable.name, found=result.name
-        )
-    kind, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
-    if kind != expected:
+    found, expected = (
+        f"{dtype_name(t.dtype)} {'unknown lengths' if t.shape is None else list(t.shape)}"
+        for t in (result, variable)
+    )
+    if found != expected:
         raise OptimizerValueError(
             "a constraint must keep the type and the shape",
             where=variable.name,
-            found=_text(result),
-            expected=_text(variable),
+            found=found,
+            expected=expected,
         )
     for node in graph.model.graph:
         if node not in before:
             node.metadata_props[PART_KEY] = Part.UPDATE
     return result.value
-
-
-def _text(tensor: GraphValue | State) -> str:
-    lengths = "unknown lengths" if tensor.shape is None else list(tensor.shape)
-    return f"{tensor.dtype.name.lower()} {lengths}"
 
 
 def step_counter(graph: TrainingGraph, global_step: Variable | None, *, new: bool) -> State:
@@ -309,23 +303,16 @@ def _check_indices(slices: IndexedSlices, variable: State) -> None:
     values, indices = dims(slices.values), dims(slices.indices)
     kind = ir.DataType.INT64 if slices.indices.type is None else type_of(slices.indices)
     shape = None if slices.dense_shape is None else constant_tensor(slices.dense_shape)
-    rows = None if not values else values[0]
-    if indices is not None and differ(indices, (rows,)):
-        found, expected = list(indices), f"[{'rows' if rows is None else rows}]"
-    elif kind not in (ir.DataType.INT32, ir.DataType.INT64):
-        found, expected = dtype_name(kind), "int32 or int64"
-    elif not variable.shape:
-        found, expected = "indices", "a dense gradient: it is a scalar"
-    elif shape is not None and tuple(shape.numpy().tolist()) != variable.shape:
-        found, expected = shape.numpy().tolist(), f"dense_shape {list(variable.shape)}"
-    else:
-        return
-    raise OptimizerValueError(
-        "the indices of IndexedSlices do not fit its variable",
-        where=variable.name,
-        found=found,
-        expected=expected,
-    )
+    dense = variable.shape if shape is None else tuple(shape.numpy().tolist())
+    fits = indices is None or not differ(indices, (values[0] if values else None,))
+    integers = kind in (ir.DataType.INT32, ir.DataType.INT64)
+    if not fits or not integers or not variable.shape or dense != variable.shape:
+        raise OptimizerValueError(
+            "the indices of IndexedSlices do not fit its variable",
+            where=variable.name,
+            found=f"{dtype_name(kind)} {list(indices or ())}, dense_shape {list(dense)}",
+            expected=f"an integer for each row, dense_shape {list(variable.shape)}",
+        )
 
 
 def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:

@@ -83,16 +83,6 @@ def label(what: str, given: object) -> str:
     return given
 
 
-def either(where: str, **names: Any) -> Any:
-    """Return the one argument that is given of two that mean the same."""
-    values = [value for value in names.values() if value is not None]
-    if len(values) != 1:
-        raise OptimizerTypeError(
-            f"{where} takes one of {' and '.join(names)}", found=f"{len(values)} of them"
-        )
-    return values[0]
-
-
 def listed(given: Iterable[Any], what: str) -> list[Any]:
     """Return an iterable as a list."""
     if not isinstance(given, Iterable) or isinstance(given, GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything

@@ -113,8 +113,8 @@ class Optimizer(HasParts):
                 `rho`, `nesterov`).
 
         Raises:
-            OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
-            OptimizerValueError: The name is empty, or a hyperparameter is impossible.
+            OptimizerTypeError: A keyword is unknown, or an argument has a wrong type.
+            OptimizerValueError: An argument is impossible.
         """
         check.optimizer_name(name)
         self.use_locking = use_locking
@@ -204,9 +204,8 @@ class Optimizer(HasParts):
 
         Raises:
             GradientError: An operator between variable and loss has no gradient rule.
-            OptimizerTypeError: The loss is not a value.
-            OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
-                variable is not floating-point.
+            OptimizerTypeError: An argument has a wrong type.
+            OptimizerValueError: An argument is impossible, or there is no variable.
         """
         del colocate_gradients_with_ops
         check_options(gate_gradients, aggregation_method)
@@ -256,7 +255,9 @@ class Optimizer(HasParts):
         self, var: Variable, name: str | None = None, *, slot_name: str | None = None
     ) -> State | None:
         """Return the slot called `name`, or `slot_name`, of a variable; None if there is none."""
-        wanted = check.label("a slot", check.either("get_slot", name=name, slot_name=slot_name))
+        if (name is None) == (slot_name is None):
+            raise OptimizerTypeError("get_slot takes one of name and slot_name")
+        wanted = check.label("a slot", slot_name if name is None else name)
         variable = self._states.variable(var)
         return None if variable is None else self._states.slot(variable, wanted)
 
@@ -399,8 +400,8 @@ class Optimizer(HasParts):
 
         Raises:
             GradientError: An operator between variable and loss has no gradient rule.
-            OptimizerTypeError: See `compute_gradients` and `apply_gradients`.
-            OptimizerValueError: No variable has a gradient; or see there.
+            OptimizerTypeError: An argument has a wrong type.
+            OptimizerValueError: An argument is impossible, or no variable has a gradient.
         """
         del colocate_gradients_with_ops
         check_options(gate_gradients, aggregation_method)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import CheckpointError, warn
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, HysteresisState
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.optimizers.slots import Slot
 from amp_rewrite.training.step.step import Step
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 _SHOWN = 3
 _NUMBER = re.compile(r"_\d+$")
-_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\d+)?")
+_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
 

@@ -180,7 +180,9 @@ def all_trajectories(loss_scale: amp.LossScale, length: int) -> dict[str, Trajec
         kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
         graph.inputs.append(ir.Value(name=name, type=kind, shape=ir.Shape([])))
     b = Builder(model)
-    after = loss_scale.update(b, type(initial)(*graph.inputs[:-1]), graph.inputs[-1])
+    after = loss_scale.update(
+        b, amp.loss_scaling.LossScaleState(*graph.inputs[:-1]), graph.inputs[-1]
+    )
     graph.outputs.extend(b.op("Identity", v, name=f"next/{i}") for i, v in enumerate(after))
     session = onnxruntime.InferenceSession(
         ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
