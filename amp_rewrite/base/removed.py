@@ -49,6 +49,7 @@ FLAGS: Mapping[str, str] = {
     "--save-costs": "op lists and --deny-op choose the types",
     "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
     "--store-weights": "in Python, amp.store_weights(model, names, dtype) stores them so",
+    "--tensorboard": "--metrics FILE.csv writes the rows; callbacks.Watch hands them to any writer",
     "--train-dropout": "leave it out: Dropout is applied after frozen weights too",
     "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
     "--variable": "--freeze names what is not trained",

@@ -1,4 +1,4 @@
-"""Epochs over examples: train, evaluate, save, and go on where training stopped."""
+"""Epochs over examples: train, evaluate, save, and resume."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import LOSS
 
 _SKIPS = 20
-"""Skipped steps in a row at the lowest loss scale that end training, if the scale says nothing."""
+"""Skipped steps in a row at the lowest loss scale that end training by default."""
 _LEAVE_OUT = "leave such examples out: np.argwhere(~np.isfinite(x)) finds them"
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
-    """Restore the checkpoint of a plan; return where it was saved.
+    """Restore the checkpoint of a plan; return its progress.
 
     Raises:
         OptionError: The plan has no checkpoint.
@@ -54,14 +54,10 @@ def train(
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Train for the epochs of a plan; `Trainer.train` says what the arguments are and raises.
+    """Train for the epochs of a plan, from `progress` on; see `Trainer.train`.
 
-    Data in memory are looked through before the first step, others when their batch comes; held-out
-    data are tried first. If the model has a batch of a fixed size, the examples of an epoch that do
-    not fill one are left out. `progress` is where to begin, as `resume` returned it.
-
-    Returns:
-        The run: where training ended, and why if that is before its plan.
+    Data in memory, and the first held-out batch, are checked before the first step. If the model
+    has a fixed batch size, the last examples of an epoch that do not fill a batch are omitted.
     """
     progress = progress or Progress()
     _check_data(session, data, plan, progress)
@@ -88,7 +84,7 @@ def train(
 def _rehearse(
     session: TrainingSession, held_out: Examples | None, plan: Plan, metrics: Metrics
 ) -> Sequence[str]:
-    """Return what evaluations will find, having looked at the first held-out batch."""
+    """Return the names of the results of evaluations; try the first held-out batch."""
     if held_out is None:
         if metrics is not None:
             raise OptionError(
@@ -101,7 +97,7 @@ def _rehearse(
 
 
 def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: Progress) -> None:
-    """Refuse data that would be found unfit only after steps that were trained in vain."""
+    """Refuse unfit data before the first step."""
     epochs = plan.epochs - progress.epoch
     if data.once and epochs > 1:
         raise DataError(
@@ -121,7 +117,7 @@ def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: 
 def _check_examples(
     session: TrainingSession, data: Examples, sizes: set[int] | frozenset[int] = frozenset()
 ) -> None:
-    """Find examples in memory, and sizes of batches, that a step would refuse."""
+    """Refuse examples in memory, and sizes of batches, that a step would refuse."""
     try:
         session.check_examples(data.arrays or {}, sizes)
     except FeedError as error:
@@ -130,7 +126,7 @@ def _check_examples(
 
 
 def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
-    """Train on what is left of the present epoch; return whether it was not stopped before."""
+    """Train on the rest of the present epoch; return whether it was completed."""
     plan, at, session = run.plan, run.at, run.session
     watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None), *asked)
     batches = data.epoch(
@@ -177,12 +173,7 @@ def _end_epoch(run: Run, held_out: Examples | None, metrics: Metrics) -> None:
 
 
 def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple[Batch, bool]]:
-    """Yield batches, each with whether it is known to be the last one.
-
-    Args:
-        batches: What to read.
-        looks_ahead: Read one more before each is yielded, without which no last one is known.
-    """
+    """Yield batches, each with whether it is the last one, which only looking ahead finds."""
     if not looks_ahead:
         yield from ((batch, False) for batch in batches)
         return
@@ -192,18 +183,9 @@ def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple
 
 
 def _step(
-    session: TrainingSession,
-    at: Progress,
-    feeds: Batch,
-    fetches: Sequence[str],
-    *,
-    last: bool,
+    session: TrainingSession, at: Progress, feeds: Batch, fetches: Sequence[str], *, last: bool
 ) -> Mapping[str, Any]:
-    """Run the next step; the last one of an epoch applies what is accumulated.
-
-    Raises:
-        LossScaleError: The loss scale has collapsed; it names the batch.
-    """
+    """Run the next step; the last one of an epoch applies what is accumulated."""
     try:
         return session.run(feeds, fetches, apply=last)
     except LossScaleError as error:
@@ -211,17 +193,17 @@ def _step(
 
 
 def _save(run: Run) -> None:
-    """Write the plan's checkpoint, of weights that are numbers."""
+    """Write the plan's checkpoint, if all weights are finite."""
     _check_weights(run.session, run.at)
     if run.plan.checkpoint is not None:
         run.save(run.plan.checkpoint)
 
 
 def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
-    """Return whether a batch holds numbers that are not finite, and its step was skipped for them.
+    """Return whether the step was skipped because its batch is not finite.
 
     Raises:
-        DivergenceError: The loss is not finite, and no loss scale skips such a step.
+        DivergenceError: The loss is not finite, and no loss scale skips the step.
     """
     if math.isfinite(at.loss):
         return False
@@ -244,7 +226,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
 
 
 def _check_weights(session: TrainingSession, at: Progress) -> None:
-    """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
+    """Refuse weights that are NaN; the loss would show them one step later."""
     for state in session.info.states:
         if state.role in TRAINED_ROLES and np.isnan(session.read_state(state.name)).any():
             raise DivergenceError(
@@ -257,7 +239,7 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
 
 
 def _remedy(session: TrainingSession) -> str:
-    """Return what to do against weights that become NaN: first let a loss scale check."""
+    """Return a remedy for weights that become NaN."""
     if session.info.loss_scale is not None and "grads_finite" not in session.info.fetches:
         return "use a loss scale that is checked, such as 'dynamic'"
     return "lower the learning rate or clip the gradients"

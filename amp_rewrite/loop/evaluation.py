@@ -17,9 +17,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the mean loss in inference mode, and metrics, as `Trainer.evaluate` does.
 
-    The mean is over what counts, whatever the size of the batches: over labels that are not
-    ignored, weighted as their classes are; over examples if the step does not know its labels. If
-    the model has a batch of a fixed size, examples that do not fill one are left out.
+    Batches count by `loss_weight`. If the model has a fixed batch size, the last examples that do
+    not fill a batch are omitted.
     """
     check_fills(data, batch, session)
     evaluation = _Evaluation(session, metrics)
@@ -31,11 +30,7 @@ def evaluate(
 def rehearse(
     session: TrainingSession, data: Examples, batch: int, metrics: Metrics
 ) -> tuple[str, ...]:
-    """Evaluate one batch, so that data that do not fit are found before training.
-
-    Returns:
-        The names of what evaluations find.
-    """
+    """Evaluate one batch, to find unfit data before training; return the names of the results."""
     if data.once:
         raise DataError(
             "the held-out data can be read only once, and are read for every evaluation",
@@ -93,7 +88,7 @@ class _Evaluation:
 
 
 def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
-    """Refuse data without an example, and those that do not fill a batch of a fixed size."""
+    """Refuse data without an example, or without a batch of the fixed size."""
     if data.steps(batch, drop_last=session.fixed_batch) != 0:
         return
     if not data.size:

@@ -1,7 +1,4 @@
-"""Metrics on held-out examples besides the loss: the accuracy, and functions of users.
-
-A metric that is unknown, finds no labels or outputs, or is no number is an OptionError.
-"""
+"""Metrics on held-out examples: the accuracy, and functions of users."""
 
 from __future__ import annotations
 
@@ -27,24 +24,21 @@ Values = Mapping[str, Any]
 Function = Callable[[Array, Array], float]
 """(labels, outputs) of all held-out examples -> a number, as scikit-learn's metrics are."""
 Metrics = str | Function | Iterable[str | Function] | None
-"""The metrics that users ask for; None is the accuracy if the step names its logits."""
+"""The metrics of a user; None is the accuracy if the step names its logits."""
 
 ACCURACY = "accuracy"
 _ACCURACIES = (ACCURACY, "acc", "categorical_accuracy", "sparse_categorical_accuracy")
-"""Names of the accuracy, which Keras tells apart by the form of the labels."""
+"""Names of the accuracy in Keras, for different forms of labels."""
 
 
 class Measure:
-    """A number that is found from all labels and outputs; the accuracy is counted batch by batch.
+    """A number of all labels and outputs; rows call it "eval_<name>".
 
     The accuracy is the share of labels whose logit is the largest; ties go to the lower class.
-
-    Attributes:
-        name: What it is called in rows: "eval_<name>".
     """
 
     def __init__(self, function: Function | None = None) -> None:
-        """Keep the function, whose name is that of the number; None is the accuracy."""
+        """Keep a function, which gives the number its name; None is the accuracy."""
         named = getattr(function, "func", function)  # of functools.partial
         name = getattr(named, "__name__", type(named).__name__)
         self.name: str = ACCURACY if function is None else name
@@ -61,7 +55,7 @@ class Measure:
             self._batches.append((labels, outputs))
 
     def result(self) -> float:
-        """Return the number over all batches; NaN if they held nothing that counts."""
+        """Return the number over all batches; NaN if no label counts."""
         if self._function is None or not self._all:
             return ratio(self._right, self._all)
         labels, outputs = (np.concatenate(arrays) for arrays in zip(*self._batches, strict=True))
@@ -77,11 +71,10 @@ class Measure:
 
 
 def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
-    """Return what is to be measured.
+    """Return the measures of a user's metrics; for `targets` see `Compared`.
 
-    Args:
-        metrics: What the user asks for.
-        targets: What the step says of its loss; see `Compared`.
+    Raises:
+        OptionError: A metric is unknown, or has no labels or outputs in the step.
     """
     classes = {LOGITS, LABELS} <= targets.keys()
     if metrics is None:
@@ -130,7 +123,7 @@ class Compared:
     """The operands of a loss: its labels, and the outputs of the model."""
 
     def __init__(self, targets: Mapping[str, Any]) -> None:
-        """Take what a step says of its loss.
+        """Keep the targets of a step.
 
         Args:
             targets: The names of the "logits" of classes or of other "predictions", and of the
@@ -142,10 +135,7 @@ class Compared:
         self._ignored: int | None = targets.get(IGNORED)
 
     def of(self, found: Values, feeds: Values) -> tuple[Array, Array]:
-        """Return the labels and the outputs of a batch.
-
-        Those of classes are the numbers (K,) and the logits (K, C) of all labels that count.
-        """
+        """Return the labels and outputs of a batch: of classes (K,) and (K, C) that count."""
         if self._labels not in feeds:
             raise OptionError(
                 "metrics find no labels",
@@ -180,11 +170,10 @@ class Compared:
 
 
 def loss_weight(targets: Mapping[str, Any], found: Values, feeds: Values) -> float:
-    """Return what the loss of a batch has been divided by; 0 if nothing in it counts.
+    """Return the weight of a batch in the mean loss; for `targets` see `Compared`.
 
-    That is the denominator of a weighted mean, where the loss has noted one, so that the mean of
-    batches is that of one large batch; otherwise the number of labels that count, or of examples
-    where the labels are not known. `targets` is what a step says of its loss; see `Compared`.
+    It is the denominator of a weighted mean, if the loss has one; otherwise the number of labels
+    that count; of examples, if the step does not know its labels.
     """
     if targets.get(DENOMINATOR) is not None:
         return float(found[targets[DENOMINATOR]])

@@ -27,18 +27,6 @@ from amp_rewrite.training.session.training_session import TrainingSession
 DATA = DataSet(batch(1, 50))
 
 
-def test_every_example_is_in_one_batch_and_epochs_differ():
-    order = DATA.shuffled(0, 0)
-    feeds = list(DATA.batches(16, order=order))
-    assert [len(f["x"]) for f in feeds] == [16, 16, 16, 2]
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate([f["x"] for f in feeds]), 0), np.sort(DATA.arrays["x"], 0)
-    )
-    assert (order == DATA.shuffled(0, 0)).all()
-    assert (order != DATA.shuffled(0, 1)).any()
-    assert (order != DATA.shuffled(1, 0)).any()
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

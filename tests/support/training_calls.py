@@ -291,7 +291,6 @@ LOOP: dict[str, Callable[[], Call]] = {
     "BestCheckpoint": lambda: (callbacks.BestCheckpoint, {"path": "best.safetensors"}),
     "EarlyStopping": lambda: (callbacks.EarlyStopping, {}),
     "CSVLogger": lambda: (callbacks.CSVLogger, {"path": "m.csv"}),
-    "TensorBoard": lambda: (callbacks.TensorBoard, {"folder": "events"}),
     "Watch": lambda: (callbacks.Watch, {"function": print}),
     "Run.stop": lambda: (run().stop, {"reason": "enough"}),
     "Run.save": lambda: (run().save, {"path": "own.safetensors"}),

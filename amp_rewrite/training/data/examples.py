@@ -1,4 +1,4 @@
-"""What the loop asks of data, wherever the examples lie."""
+"""The interface of examples for the loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite.base import arguments
+
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Any]
-"""Input name -> array; of data that come as tensors on a device, those tensors."""
+"""Input name -> array, or tensor on a device."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The arguments of `Examples.epoch`, which says what they are."""
+    """The arguments of `Examples.epoch`."""
 
     batch: int
     number: int = 0
@@ -26,22 +28,19 @@ class Epoch:
 
 
 class Examples(ABC):
-    """Examples, in the batches of an epoch.
-
-    Attributes:
-        where: The file, for errors, or None.
-    """
+    """Examples, in the batches of an epoch."""
 
     where: object = None
+    """The file, for errors, or None."""
 
     @property
     def size(self) -> int | None:
-        """The number of examples; None if nobody knows before they have been read."""
+        """The number of examples; None if it is unknown before they are read."""
         return None
 
     @property
     def arrays(self) -> dict[str, Array] | None:
-        """All examples, if they are in memory and can be looked through before training."""
+        """All examples, if they are in memory."""
         return None
 
     @property
@@ -51,12 +50,7 @@ class Examples(ABC):
 
     @abstractmethod
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
-        """Return the number of batches of an epoch, None if nobody knows.
-
-        Args:
-            batch: The number of examples in a batch.
-            drop_last: Whether the smaller one at the end is left out.
-        """
+        """Return the number of batches of an epoch; None if it is unknown."""
 
     def epoch(
         self,
@@ -69,26 +63,29 @@ class Examples(ABC):
     ) -> Iterator[Batch]:
         """Yield the batches of one epoch; the last one may be smaller.
 
-        Which examples are in which batch follows from the arguments alone, so that training that
-        was interrupted goes on with the batches that it would have seen.
+        The batches follow from the arguments alone, so that interrupted training can continue.
 
         Args:
             batch: The number of examples in a batch.
-            number: Which epoch it is, from 0.
-            seed: Decides the order of the examples; None leaves them as they are stored.
-            start: How many batches to leave out at the beginning.
-            drop_last: Leave the last one out if it is smaller.
+            number: The number of the epoch, from 0.
+            seed: Decides the order of the examples; None is the stored order.
+            start: The number of batches to skip.
+            drop_last: Whether to omit the last batch if it is smaller.
 
         Raises:
             DataError: The examples cannot be read, or not in such batches.
+            OptionError: A number is no integer, or out of range.
         """
+        batch, number = arguments.integer("batch", batch, low=1), arguments.integer("epoch", number)
+        seed = None if seed is None else arguments.integer("seed", seed)
+        start = arguments.integer("start", start)
         return self.batches_of(Epoch(batch, number, seed, start, drop_last))
 
     @abstractmethod
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Do what `epoch` does, given its arguments as one."""
+        """Yield the batches of an epoch; see `epoch`."""
 
     @property
     @abstractmethod
     def signature(self) -> str:
-        """What tells these data from others: shards compare it."""
+        """A description by which shards compare their data."""
