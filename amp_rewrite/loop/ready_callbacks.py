@@ -188,7 +188,7 @@ class Best(Callback):
 class EarlyStopping(Best):
     """Ends training when a number of the evaluations has not improved for some time."""
 
-    _kept = {**Best._kept, "waited": whole(0)}
+    _kept: ClassVar[Mapping[str, Check]] = {**Best._kept, "waited": whole(0)}
 
     def __init__(
         self,

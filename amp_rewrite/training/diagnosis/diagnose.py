@@ -31,10 +31,7 @@ Array = np.ndarray[Any, Any]
 def diagnose(
     step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
 ) -> Diagnosis:
-    """Run a step once more, on the CPU, and look at every value.
-
-    The step has everything that can be fetched, and is not changed; `sums` is how the target adds
-    up in its precision, see `emulate_model`.
+    """Run a step once more, on the CPU, and check every value; for `sums` see `emulate_model`.
 
     Raises:
         RunError: ONNX Runtime cannot run it.
@@ -52,7 +49,7 @@ def diagnose(
 
 
 def _scale(info: StepInfo, states: Mapping[str, Array]) -> float:
-    """Return what the loss is multiplied by."""
+    """Return the loss scale of a step."""
     state = info.having(ROLES[0])
     if state is not None:
         return float(states[state.name])
@@ -60,11 +57,11 @@ def _scale(info: StepInfo, states: Mapping[str, Array]) -> float:
 
 
 _LIVES = 0.99
-"""The share of a gradient's elements that is to live: the smallest few never do."""
+"""The share of a gradient's elements that must not underflow."""
 
 
 def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflow, ...]:
-    """Return what every layer loses whose gradients are computed in a low precision."""
+    """Return the underflow of every layer whose gradients are 16-bit."""
     found = dict(_gradients(run, low))
     layers = {str(value.name): source for value, source in found.items()}
     worst_of: dict[str, LayerUnderflow] = {}
@@ -78,7 +75,7 @@ def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflo
 
 
 def _in_float32(model: ir.Model, wanted: Iterable[ir.Value]) -> ir.Model:
-    """Return a model in float32, where values that only casts made are copies of what was cast."""
+    """Return a model in float32, where results of casts are copies of their operands."""
     wide = widen(model, keep_io_types=False).model
     values = values_by_name(wide.graph)
     for value in wanted:
@@ -95,10 +92,9 @@ def _in_float32(model: ir.Model, wanted: Iterable[ir.Value]) -> ir.Model:
 
 
 def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:
-    """Yield gradients in a low precision, with the node that they are the gradient of.
+    """Yield 16-bit gradients, with the node that they are the gradient of.
 
-    They are what depends on the seed of the backward pass; its other values, such as the slopes of
-    activations, are not multiplied by the loss scale.
+    Only values that depend on the seed of the backward pass are multiplied by the loss scale.
     """
     seed = values_by_name(run.model.graph).get(run.info.seed or "")
     scaled = set() if seed is None else {seed}
@@ -115,7 +111,7 @@ def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:
 def _underflow(
     layer: str, name: str, rounded: Array, exact: Array, low: DType, scale: float
 ) -> LayerUnderflow | None:
-    """Compare one gradient with what it is in float32; None if that is nothing but zeros."""
+    """Compare one gradient with its float32 form; None if that is all zeros."""
     reference = np.abs(exact.astype(np.float64))
     alive = np.isfinite(reference) & (reference > 0)
     magnitudes = reference[alive]
@@ -135,7 +131,7 @@ def _underflow(
 
 
 def _worse(one: LayerUnderflow, other: LayerUnderflow) -> LayerUnderflow:
-    """Return the gradient that loses more, with what all of the layer need."""
+    """Return the gradient that loses more, with the scales of both."""
     return replace(
         max(one, other, key=lambda layer: layer.lost),
         lives_at=max(one.lives_at, other.lives_at),
@@ -144,7 +140,7 @@ def _worse(one: LayerUnderflow, other: LayerUnderflow) -> LayerUnderflow:
 
 
 class Kind(IntEnum):
-    """What the worst element of a value is: a computation makes NaN of infinities, never back."""
+    """The worst element of a value; computations can make NaN of infinities, not vice versa."""
 
     FINITE = 0
     INFINITE = 1
@@ -153,14 +149,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The elements of a value.
-
-    Attributes:
-        elements: How many there are.
-        infinite: How many are infinite.
-        nan: How many are NaN.
-        largest: The largest finite magnitude; 0 if there is none.
-    """
+    """The numbers of elements of a value, and its largest finite magnitude (0 if none)."""
 
     elements: int
     infinite: int
@@ -178,7 +167,7 @@ class Census:
 
     @property
     def kind(self) -> Kind:
-        """What the worst element is."""
+        """The kind of the worst element."""
         return Kind.NAN if self.nan else Kind.INFINITE if self.infinite else Kind.FINITE
 
 
@@ -186,7 +175,7 @@ Censuses = Mapping[ir.Value, Census]
 
 
 def count_all(run: StepValues) -> dict[ir.Value, Census]:
-    """Return the censuses of what a step is fed, of its constants, and of all that it computes."""
+    """Return the censuses of a step's inputs, constants and computed values."""
     censuses: dict[ir.Value, Census] = {}
     graph = run.model.graph
     for value in (*graph.inputs, *graph.initializers.values()):
@@ -202,7 +191,7 @@ def count_all(run: StepValues) -> dict[ir.Value, Census]:
 
 
 def ends_of(run: StepValues) -> list[ir.Value]:
-    """Return what has to be finite: the loss, gradients, next states and what is checked."""
+    """Return the values that must be finite: loss, gradients, next states, checked values."""
     values, info = values_by_name(run.model.graph), run.info
     names = [info.loss, *(info.gradients or {}).values(), *(s.output for s in info.states)]
     checked = [v for node in run.model.graph if is_check(node) for v in inputs_of(node)]
@@ -212,10 +201,9 @@ def ends_of(run: StepValues) -> list[ir.Value]:
 def first_non_finite(
     run: StepValues, counted: Censuses, ends: Iterable[ir.Value]
 ) -> NonFinite | None:
-    """Return the first value from which ends have what is not finite in them.
+    """Return the first value that makes an end not finite.
 
-    An infinity that nothing passes on, such as that of a mask before a softmax, is none of them.
-    Neither is one that a node only hands on.
+    An infinity that ends do not get, such as that of a mask before a softmax, does not count.
     """
     reached = _reached(counted, ends)
     fed = {*run.info.names, *run.info.inputs}
@@ -234,7 +222,7 @@ def first_non_finite(
 
 
 def _reached(counted: Censuses, ends: Iterable[ir.Value]) -> set[ir.Value]:
-    """Return the values that are not finite and are on the way to an end through such values."""
+    """Return the values that are not finite, from ends backwards through such values."""
     reached: set[ir.Value] = set()
     left = list(ends)
     while left:

@@ -1,4 +1,4 @@
-"""One run of a step on the CPU, every value of which can be looked at."""
+"""One run of a step on the CPU, with every value."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ _FLOATS = tuple(
 
 
 class StepValues:
-    """A step, and what it is fed: the states and a batch.
-
-    Of several shards it is this one's part: sums over shards hold what this one adds.
+    """A step, its states and a batch. Sums over shards hold the part of this shard.
 
     Attributes:
-        model: The step, with what its session computes.
+        model: The step, with the fetches of its session.
         info: Its description.
-        types: Value of the main graph that holds floating-point numbers -> its type.
+        types: Floating-point value of the main graph -> its type.
     """
 
     def __init__(
         self, step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
     ) -> None:
-        """Take what a run is made of; see `diagnose`."""
+        """Keep the arguments of `diagnose`."""
         fetches = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
         self.model, self.info = step.cut(fetches)
         resolve(self.model)
@@ -56,14 +54,10 @@ class StepValues:
     def read(
         self, names: Sequence[str], *others: ir.Model
     ) -> Iterator[tuple[Mapping[str, Array], ...]]:
-        """Run the step, emulated where it is low, and yield values, as many at once as memory has.
-
-        Args:
-            names: The values.
-            *others: What to run beside the step: models with the same names.
+        """Run the step, with 16-bit types emulated, and yield values in chunks that fit memory.
 
         Yields:
-            Name -> array for the step, and for each of the others.
+            Name -> array for the step, and for each of the other models, which have the same names.
         """
         models = (self.model, *others)
         runs = [Evaluator(model, outputs=names, accumulate_low=self._sums) for model in models]
@@ -90,7 +84,7 @@ _WORDS = {
 
 
 def part_word(node: ir.Node) -> str:
-    """Return the part of a step that a node belongs to; that of a cast is where its input is."""
+    """Return the part of a step that a node belongs to; a cast belongs to its input's."""
     part = part_of(node)
     while part is None and node.op_type == "Cast" and node.inputs[0] is not None:
         producer = node.inputs[0].producer()
@@ -101,7 +95,7 @@ def part_word(node: ir.Node) -> str:
 
 
 def layer_of(node: ir.Node) -> str | None:
-    """Return the node of the model that a node is the gradient of; a cast belongs to its reader."""
+    """Return the node of the model that a node is the gradient of; a cast has its reader's."""
     source = source_of(node)
     if source is not None or node.op_type != "Cast":
         return source

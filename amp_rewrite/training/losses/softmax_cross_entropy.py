@@ -47,14 +47,14 @@ def softmax_cross_entropy(
 ) -> GraphValue:
     """Add -log softmax(logits)[label], averaged over the labels.
 
-    Computed by SoftmaxCrossEntropyLoss from the logits, which is stable for logits of any size.
-    With weights w, smoothing s and C classes the loss of one label t is
+    SoftmaxCrossEntropyLoss computes it from the logits, of any size. With weights w, smoothing s
+    and C classes the loss of one label t is
 
         -(1 - s) w[t] log softmax(logits)[t] - s / C sum over c of w[c] log softmax(logits)[c]
 
-    and the mean divides the sum by that of w[t], as PyTorch's cross_entropy does
-    (https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html); where PyTorch
-    divides by zero because all labels are ignored, the mean is 0.
+    and the mean divides the sum by that of w[t], as in PyTorch
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html); it is 0 if all
+    labels are ignored.
 
     Args:
         model: What `amp_rewrite.load` returned.
@@ -65,8 +65,8 @@ def softmax_cross_entropy(
         axis: The axis of the classes.
         ignore_index: Elements with this label count neither in the sum nor in the mean.
         class_weights: A weight for each class, C numbers of at least 0; None is 1 for all.
-        label_smoothing: How much of each label is spread equally over all classes, 0 to 1.
-        soft_labels: Whether labels are probabilities; each loss is then
+        label_smoothing: The share of each label that is spread over all classes, 0 to 1.
+        soft_labels: Whether labels are probabilities p; each loss is then
             -sum over c of w[c] p[c] log softmax(logits)[c], and the mean is over the labels.
         reduction: "mean", "sum" or "none", which keeps the shape of the labels.
 
@@ -126,7 +126,7 @@ def softmax_cross_entropy(
 
 @dataclass(frozen=True)
 class _Options:
-    """What the losses of labels are: see `softmax_cross_entropy`."""
+    """Options of `softmax_cross_entropy`."""
 
     ignored: int | None
     weights: Array | None
@@ -142,10 +142,7 @@ class _Options:
 def _of_classes(
     b: Builder, scores: ir.Value, targets: ir.Value, options: _Options
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Return the loss of class numbers, and what it is divided by if that is weights or counts.
-
-    The classes are the last axis of the scores.
-    """
+    """Return the loss of class numbers (the last axis of the scores), and its denominator."""
     labels, classes, reduction = targets, scores, options.reduction
     if b.rank(scores) != 2:
         classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
@@ -200,7 +197,7 @@ def _of_probabilities(
 
 
 def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -> None:
-    """Refuse labels that are not class numbers in the shape of the logits without the classes."""
+    """Refuse labels that are no class numbers in the shape of the logits without `axis`."""
     if b.type_of(targets) not in _INTEGERS:
         raise LossError(
             "labels must be integers: the index of the class",

@@ -1,7 +1,4 @@
-"""Gradient of ai.onnx.preview.training in operators of ai.onnx.
-
-A node whose names or inputs do not fit is a TrainingInfoError.
-"""
+"""Gradient of ai.onnx.preview.training in operators of ai.onnx."""
 
 from __future__ import annotations
 
@@ -21,9 +18,12 @@ Scope = Sequence[ir.Graph]
 
 
 def resolve(node: ir.Node, scope: Scope) -> None:
-    """Append the values that xs, zs and y denote to the inputs of a Gradient node, in place.
+    """Append the values that xs, zs and y name to the inputs of a Gradient node, in place.
 
-    From then on renaming and inlining do no harm, and sorting puts the node behind y.
+    Then values can be renamed and inlined, and sorting puts the node after y.
+
+    Raises:
+        TrainingInfoError: Names or inputs do not fit.
     """
     xs, zs = node.attributes.get_strings("xs", []), node.attributes.get_strings("zs", [])
     y = node.attributes.get_string("y")
@@ -44,12 +44,11 @@ def resolve(node: ir.Node, scope: Scope) -> None:
 
 
 def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
-    """Return the derivatives of y with respect to each of xs; zeros where y does not depend on it.
+    """Return the derivatives of the sum of y with respect to each of xs, for a resolved node.
 
-    The tensors of xs and zs are independent, even where one is computed from another, and those of
-    zs are held constant. Where an input of the node is not the value that its name denotes, the
-    nodes in between are repeated on the inputs. The seed is a tensor of ones: the derivative of the
-    sum of y's elements. The node is resolved, in a sorted graph.
+    The tensors of xs and zs are independent, even if one is computed from another; those of zs are
+    constant. If an input of the node is not the value of that name, the nodes up to y are repeated
+    on the inputs.
     """
     values = [v for v in node.inputs if v is not None]
     count = len(values) // 2
@@ -115,12 +114,9 @@ def _check_float(node: ir.Node, values: Sequence[ir.Value]) -> None:
 def _repeat(
     b: Builder, y: ir.Value, replaced: dict[ir.Value, ir.Value]
 ) -> tuple[list[ir.Value], ir.Value]:
-    """Compute y again: what depends on a key of `replaced` reads the value there instead.
+    """Compute y again with values replaced; return the replacements and y.
 
-    Each given value passes through an Identity of its own, so that none depends on another.
-
-    Returns:
-        The values that are read instead, and y.
+    Each replacement passes through an Identity, so that none depends on another.
     """
     copied = {old: b.op("Identity", new) for old, new in replaced.items()}
     inputs = list(copied.values())

@@ -24,15 +24,14 @@ DOMAIN = "ai.onnx.preview.training"
 GRADIENT = "Gradient"
 
 _OPSET = 17
-"""The ai.onnx that a model gets that imports none."""
+"""The version of ai.onnx for a model that imports none."""
 
 
 def lower_training_operators(source: Source) -> ir.Model:
     """Return a model without operators of ai.onnx.preview.training that computes the same.
 
-    Adam, Adagrad and Momentum become arithmetic, Gradient becomes the nodes of the derivative.
-    They are found in the main graph, in graphs inside it and in functions, which are then inlined.
-    Values keep their names. `training_info` is left as it is.
+    Adam, Adagrad and Momentum become arithmetic, Gradient the nodes of the derivative, also in
+    subgraphs and in functions, which are inlined. Values keep their names; `training_info` stays.
 
     Args:
         source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
@@ -56,10 +55,7 @@ def lower_training_operators(source: Source) -> ir.Model:
 
 
 def lower(model: ir.Model) -> None:
-    """Replace the training operators of a model, in place; see `lower_training_operators`.
-
-    Values keep their names, but a model of an opset that gradients do not know gets a new graph.
-    """
+    """Replace the training operators of a model, in place; an old opset gets a new graph."""
     if not any(_is_training(node) for node in model.graph.all_nodes()) and not _in_functions(model):
         return
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
@@ -108,7 +104,7 @@ def _inline(model: ir.Model) -> None:
 
 
 def _record_types(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
-    """Record that a derivative has the type and shape of what it is taken by, and what follows."""
+    """Record the types and shapes of derivatives, those of their variables, and of later nodes."""
     for node in graph:
         if is_gradient(node):
             for value, x in zip(node.outputs, node.inputs, strict=False):
@@ -147,7 +143,7 @@ def _sort(graph: ir.Graph) -> None:
 
 
 def _first(graph: ir.Graph) -> ir.Node | None:
-    """Return the first training node: what comes before it is differentiable."""
+    """Return the first training node; all nodes before it are differentiable."""
     for node in graph:
         if _is_training(node):
             return node
