@@ -1,13 +1,13 @@
 """Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
 
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
-from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale import (
+    DynamicLossScale,
     FixedLossScale,
     LossScale,
     LossScaleState,
     UncheckedLossScale,
+    get,
 )
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,

@@ -9,6 +9,14 @@ from amp_rewrite.training.optimizers.clipping import (
     global_norm,
 )
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
+from amp_rewrite.training.optimizers.learning_rate import (
+    CosineSchedule,
+    ExponentialDecay,
+    LinearWarmUp,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
+    Schedule,
+)
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.parameter_groups import ParameterGroup, ParameterGroups
 from amp_rewrite.training.optimizers.registry import (
@@ -49,14 +57,6 @@ from amp_rewrite.training.optimizers.rules.rmsprop import (
     RMSprop,
     RMSPropOptimizer,
     RMSPropRule,
-)
-from amp_rewrite.training.optimizers.schedules import (
-    CosineSchedule,
-    ExponentialDecay,
-    LinearWarmUp,
-    PiecewiseConstantDecay,
-    PolynomialDecay,
-    Schedule,
 )
 from amp_rewrite.training.optimizers.train_op import TrainOp, group
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule

@@ -21,8 +21,7 @@ from amp_rewrite.loop.ready_callbacks import CSVLogger
 from amp_rewrite.loop.run_with_callbacks import INTERRUPTED, Callback, Run
 from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.as_examples import Examples, as_examples
 
 
 def train(

@@ -16,8 +16,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.trainer import Trainer, session_options
-from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Batch
+from amp_rewrite.training.data.as_examples import Batch, as_examples
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.training.session.training_session import TrainingSession

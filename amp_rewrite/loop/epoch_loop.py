@@ -17,11 +17,10 @@ from amp_rewrite.errors import (
     OptionError,
     placed,
 )
-from amp_rewrite.loop.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.loop.metrics import Metrics
+from amp_rewrite.loop.evaluation import Metrics, check_fills, evaluate, rehearse
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.training.data.examples import Batch, Examples
+from amp_rewrite.training.data.as_examples import Batch, Examples
 from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.session.input_checks import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession

@@ -12,8 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
-from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.metrics import Metrics
+from amp_rewrite.loop.evaluation import Metrics, evaluate
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
 from amp_rewrite.training.data.as_examples import as_examples

@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, PrecisionLike, low_dtype
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError, warn
 from amp_rewrite.oplists.environment import is_enabled
 from amp_rewrite.policy import Policy, policy_of
-from amp_rewrite.training.loss_scaling.get import get
+from amp_rewrite.training.loss_scaling.loss_scale import get
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 

@@ -11,7 +11,7 @@ from handmade import model_of
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.loop.metrics import Compared, measures_of
+from amp_rewrite.loop.evaluation import Compared, measures_of
 from amp_rewrite.optimizers import SGD
 
 RNG = np.random.default_rng(5)

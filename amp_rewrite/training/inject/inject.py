@@ -28,8 +28,7 @@ from amp_rewrite.training.inject.insert_scaling import (
 )
 from amp_rewrite.training.inject.regions import mark_parts, regions_of
 from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
-from amp_rewrite.training.loss_scaling.get import get, serialize
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale, get, serialize
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import values_by_name

@@ -14,7 +14,6 @@ import numpy as np
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
     check_pairs,
@@ -41,6 +40,8 @@ from amp_rewrite.training.optimizers.learning_rate import (
     LearningRate,
     MultipliedRate,
     Rate,
+    Schedule,
+    restore_rate,
 )
 from amp_rewrite.training.optimizers.moving_average import averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
@@ -513,7 +514,7 @@ class Optimizer(HasParts):
             names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
         config.update(self.settings.changed())
-        if isinstance(self.learning_rate, schedules.Schedule):
+        if isinstance(self.learning_rate, Schedule):
             config["learning_rate"] = self.learning_rate.get_config()
         return config
 
@@ -531,7 +532,7 @@ class Optimizer(HasParts):
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
         settings = arguments(cls, flat(config), OptimizerTypeError)
-        schedules.restore_rate(settings, custom_objects)
+        restore_rate(settings, custom_objects)
         return cls(**settings)
 
 

@@ -10,11 +10,10 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
 from amp_rewrite.training.optimizers.config import arguments, mapping, parts
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate, Schedule, restore_rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import SHARED, TrainOp, merged
@@ -185,7 +184,7 @@ class ParameterGroups(OptimizerWrapper):
         """
         groups = [_settings(group) for group in self._groups]
         for group in groups:
-            if isinstance(group.get("learning_rate"), schedules.Schedule):
+            if isinstance(group.get("learning_rate"), Schedule):
                 group["learning_rate"] = group["learning_rate"].get_config()
         return {**super().get_config(), "groups": groups, "no_decay": self._no_decay}
 
@@ -197,7 +196,7 @@ class ParameterGroups(OptimizerWrapper):
         settings = arguments(cls, config, OptimizerTypeError)
         groups = [mapping(g, "groups", OptimizerTypeError) for g in settings.get("groups", ())]
         for group in groups:
-            schedules.restore_rate(group, custom_objects)
+            restore_rate(group, custom_objects)
         settings["groups"] = groups
         return super().from_config(settings, custom_objects)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.config import class_of, custom_classes, restore
+from amp_rewrite.training.optimizers.learning_rate import restore_rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.rules.adagrad import (
     Adadelta,
@@ -75,7 +75,7 @@ def get(
         kind = class_of(identifier, {**_REGISTERED, **custom})
         if kind is not None:
             return restore(kind, arguments, custom)
-        schedules.restore_rate(arguments, custom)
+        restore_rate(arguments, custom)
         identifier = identifier.get("class_name")
     if isinstance(identifier, str) and identifier in _EXACT:
         return _EXACT[identifier](**arguments)

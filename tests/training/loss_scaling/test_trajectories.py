@@ -14,7 +14,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.training.loss_scaling.get import get, serialize
+from amp_rewrite.training.loss_scaling.loss_scale import get, serialize
 
 Trajectory = list[float]
 SEQUENCES = {

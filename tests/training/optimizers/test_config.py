@@ -8,7 +8,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite import loss_scaling, optimizers
 from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScaleOptimizer
-from amp_rewrite.training.optimizers import schedules
+from amp_rewrite.training.optimizers import learning_rate
 
 INNER = {"class_name": "Adam", "config": {}}
 SCALE = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 2.0}}
@@ -36,8 +36,8 @@ STEPS = {"class_name": "ExponentialDecay", "decay_steps": 2}
         (optimizers.Adam, 3, "Adam: a configuration must be a mapping; found .* of type int"),
         (optimizers.Adam, {"speed": 4}, r"Adam: unknown argument; found \['speed'\]"),
         (amp.CrossShardOptimizer, {}, "CrossShardOptimizer: .* missing a required argument: 'opt'"),
-        (schedules, None, "schedule: a configuration must be a mapping"),
-        (schedules, STEPS, "ExponentialDecay: .* a required argument: 'initial_learning_rate'"),
+        (learning_rate, None, "schedule: a configuration must be a mapping"),
+        (learning_rate, STEPS, "ExponentialDecay: .* a required argument: 'initial_learning_rate'"),
     ],
 )
 def test_a_wrong_configuration_names_the_class_and_the_key(

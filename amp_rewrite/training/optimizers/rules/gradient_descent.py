@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
-from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate, Schedule
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule
 
@@ -223,6 +222,6 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
         )
     if not momentum:
         return GradientDescent(learning_rate, **options)
-    scheduled = isinstance(learning_rate, schedules.Schedule | Mapping)
+    scheduled = isinstance(learning_rate, Schedule | Mapping)
     kind = RatedMomentum if scheduled else Momentum
     return kind(learning_rate, momentum, nesterov, **options)
