@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.grad import Builder, gradients
 from amp_rewrite.graph.names import place
-from amp_rewrite.graph.traverse import inputs_of, subgraphs
-from amp_rewrite.training.graph.weights import nodes_before
 
 Scope = Sequence[ir.Graph]
 """A graph and those around it, the innermost one first."""
@@ -47,8 +44,7 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     """Return the derivatives of the sum of y with respect to each of xs, for a resolved node.
 
     The tensors of xs and zs are independent, even if one is computed from another; those of zs are
-    constant. If an input of the node is not the value of that name, the nodes up to y are repeated
-    on the inputs.
+    constant.
     """
     values = [v for v in node.inputs if v is not None]
     count = len(values) // 2
@@ -56,24 +52,24 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     differentiated = len(node.attributes.get_strings("xs", []))
     _check_float(node, [*inputs[:differentiated], y])
     if inputs != places:
-        inputs, y = _repeat(b, y, dict(zip(places, inputs, strict=True)))
-        return _differentiate(b, y, inputs[:differentiated])
+        raise TrainingInfoError(
+            "a Gradient is taken at values other than those that xs and zs name",
+            where=place(node),
+            found=", ".join(str(v.name) for v in inputs),
+            expected=", ".join(str(v.name) for v in places),
+        )
     if y.graph is not None:
         b = b.child(y.graph)
     computed = [v for v in places if v.producer() is not None]
     cut = {v: ir.Value(name=v.name, type=v.type, shape=v.shape) for v in computed}
     _exchange(cut)
     wrt = [cut.get(v, v) for v in places[:differentiated]]
-    results = _differentiate(b, cut.get(y, y), wrt)
+    derivatives = gradients(b, {cut.get(y, y): b.ones_like(cut.get(y, y))}, wrt, sparse=False)
+    pairs = zip(derivatives, wrt, strict=True)
+    results = [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
     back = {new: old for old, new in cut.items()}
     _exchange(back)
     return [back.get(v, v) for v in results]
-
-
-def _differentiate(b: Builder, y: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
-    derivatives = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
-    pairs = zip(derivatives, wrt, strict=True)
-    return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
 
 
 def _exchange(values: Mapping[ir.Value, ir.Value]) -> None:
@@ -109,55 +105,3 @@ def _check_float(node: ir.Node, values: Sequence[ir.Value]) -> None:
                 found=value.dtype.name.lower(),
                 expected="a floating-point tensor",
             )
-
-
-def _repeat(
-    b: Builder, y: ir.Value, replaced: dict[ir.Value, ir.Value]
-) -> tuple[list[ir.Value], ir.Value]:
-    """Compute y again with values replaced; return the replacements and y.
-
-    Each replacement passes through an Identity, so that none depends on another.
-    """
-    copied = {old: b.op("Identity", new) for old, new in replaced.items()}
-    inputs = list(copied.values())
-    for node in nodes_before(y.graph, y) if y.graph is not None else ():
-        if any(v in copied for v in inputs_of(node)):
-            copies = _copy(b, node, copied)
-            for old, new in zip(node.outputs, copies, strict=True):
-                copied.setdefault(old, new)
-    return inputs, copied.get(y, y)
-
-
-def _copy(b: Builder, node: ir.Node, replaced: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
-    inputs = [None if v is None else replaced.get(v, v) for v in node.inputs]
-    attributes: dict[str, Any] = {k: _attribute(v, replaced) for k, v in node.attributes.items()}
-    count = len(node.outputs)
-    copies = b.op(node.op_type, *inputs, outputs=count, domain=node.domain, **attributes)
-    copies = (copies,) if count == 1 else copies
-    producer = copies[0].producer()
-    if producer is not None:
-        producer.overload = node.overload
-    for old, new in zip(node.outputs, copies, strict=True):
-        new.type = new.type or old.type
-    return copies
-
-
-def _attribute(attribute: ir.Attr, replaced: Mapping[ir.Value, ir.Value]) -> ir.Attr:
-    """Return an attribute whose graph, if it is one, reads the given values."""
-    if attribute.type is not ir.AttributeType.GRAPH:
-        return attribute
-    graph = attribute.as_graph().clone(allow_outer_scope_values=True)
-    _replace_captured(graph, replaced)
-    return ir.AttrGraph(attribute.name, graph)
-
-
-def _replace_captured(graph: ir.Graph, replaced: Mapping[ir.Value, ir.Value]) -> None:
-    for node in graph:
-        for index, value in enumerate(node.inputs):
-            if value is not None and value in replaced:
-                node.replace_input_with(index, replaced[value])
-        for inner in subgraphs(node):
-            _replace_captured(inner, replaced)
-    for index, value in enumerate(graph.outputs):
-        if value in replaced:
-            graph.outputs[index] = replaced[value]
