@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
-from amp_rewrite.loop.plan_and_progress import Plan, Progress
+from amp_rewrite.loop.plan_and_progress import Plan, Progress, rest_of_epoch
 from amp_rewrite.loop.trainer import Trainer, session_options
 from amp_rewrite.training.data.as_examples import Batch, as_examples
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
@@ -89,7 +89,9 @@ def _examine_run(
     watched = tuple(n for n in (LOSS, _FINITE, ACCUMULATED) if n in session.info.fetches)
     update: deque[Batch] = deque(maxlen=session.info.accumulate)
     skipped = 0
-    for feeds in islice(_batches(session, data, plan, at), steps):
+    examples = as_examples(data, session.info.inputs)
+    batches = rest_of_epoch(examples, plan, at, drop_last=session.fixed_batch)
+    for feeds in islice(batches, steps):
         update.append(feeds)
         at.batch, at.step = at.batch + 1, at.step + 1
         try:
@@ -112,17 +114,6 @@ def _is_sound(session: TrainingSession) -> bool:
     """Return whether all states are finite, where an unchecked update shows first."""
     arrays = session.state_dict().values()
     return all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
-
-
-def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> Iterator[Batch]:
-    """Return the remaining batches of the present epoch."""
-    return as_examples(data, session.info.inputs).epoch(
-        plan.batch,
-        number=at.epoch,
-        seed=plan.seed if plan.shuffle else None,
-        start=at.batch,
-        drop_last=session.fixed_batch,
-    )
 
 
 def _diagnose_update(

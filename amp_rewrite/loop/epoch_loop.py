@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,14 @@ from amp_rewrite.errors import (
     placed,
 )
 from amp_rewrite.loop.evaluation import Metrics, check_fills, evaluate, rehearse
-from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
+from amp_rewrite.loop.plan_and_progress import (
+    SCALE,
+    Plan,
+    Progress,
+    check_begin,
+    read_back,
+    rest_of_epoch,
+)
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.data.as_examples import Batch, Examples
 from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
@@ -28,7 +34,6 @@ from amp_rewrite.training.step.step_info import LOSS
 
 _SKIPS = 20
 """Skipped steps in a row at the lowest loss scale that end training by default."""
-_LEAVE_OUT = "leave such examples out: np.argwhere(~np.isfinite(x)) finds them"
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
@@ -128,18 +133,15 @@ def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
     """Train on the rest of the present epoch; return whether it was completed."""
     plan, at, session = run.plan, run.at, run.session
     watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None), *asked)
-    batches = data.epoch(
-        plan.batch,
-        number=at.epoch,
-        seed=plan.seed if plan.shuffle else None,
-        start=at.batch,
-        drop_last=session.fixed_batch,
-    )
-    updated, steps, spoilt = at.step, 0, 0
+    batches = rest_of_epoch(data, plan, at, drop_last=session.fixed_batch)
+    updated = at.step
     for feeds, last in _with_last(batches, looks_ahead=session.info.accumulate > 1):
-        at.note(_step(session, at, feeds, watched, last=last), asked)
+        try:
+            at.note(session.run(feeds, watched, apply=last), asked)
+        except LossScaleError as error:
+            raise error.at(at.place(1)) from error
         at.batch, at.step = at.batch + 1, at.step + 1
-        steps, spoilt = steps + 1, spoilt + _is_spoilt(session, at, feeds)
+        _check_loss(session, at, feeds)
         run.call("on_step")
         if session.waiting:
             continue
@@ -149,12 +151,6 @@ def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
         if plan.every and at.step // plan.every > updated // plan.every:
             _save(run)
         updated = at.step
-    if spoilt and spoilt == steps:
-        raise DivergenceError(
-            "every step of the epoch was skipped: all batches hold numbers that are not finite",
-            where=f"epoch {at.epoch + 1}",
-            remedy=_LEAVE_OUT,
-        )
     if not at.batch:
         raise DataError("the data hold no examples", where=data.where, found="an empty epoch")
     return True
@@ -181,16 +177,6 @@ def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple
             yield batch, following is None
 
 
-def _step(
-    session: TrainingSession, at: Progress, feeds: Batch, fetches: Sequence[str], *, last: bool
-) -> Mapping[str, Any]:
-    """Run the next step; the last one of an epoch applies what is accumulated."""
-    try:
-        return session.run(feeds, fetches, apply=last)
-    except LossScaleError as error:
-        raise error.at(at.place(1)) from error
-
-
 def _save(run: Run) -> None:
     """Write the plan's checkpoint, if all weights are finite."""
     _check_weights(run.session, run.at)
@@ -198,23 +184,17 @@ def _save(run: Run) -> None:
         run.save(run.plan.checkpoint)
 
 
-def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
-    """Return whether the step was skipped because its batch is not finite.
-
-    Raises:
-        DivergenceError: The loss is not finite, and no loss scale skips the step.
-    """
-    if math.isfinite(at.loss):
-        return False
+def _check_loss(session: TrainingSession, at: Progress, feeds: Batch) -> None:
+    """Refuse a loss that is not finite, unless a loss scale skips the step."""
+    if math.isfinite(at.loss) or "grads_finite" in session.info.fetches:
+        return
     fed = non_finite(feeds)
-    if "grads_finite" in session.info.fetches:
-        return bool(fed)
     if fed:
         raise DivergenceError(
             "the loss is not finite, and the batch holds numbers that are not",
             where=at.place(),
             found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
-            remedy=_LEAVE_OUT,
+            remedy="leave such examples out: np.argwhere(~np.isfinite(x)) finds them",
         )
     raise DivergenceError(
         "the loss is not finite",

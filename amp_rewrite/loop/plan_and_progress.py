@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.fields import OBJECT, SWITCH, Check, mapping_to, object_of, whole
 from amp_rewrite.errors import CheckpointError, OptionError, StepError
+from amp_rewrite.training.data.as_examples import Examples
 from amp_rewrite.training.session.checkpoint import check_checkpoint_name
 from amp_rewrite.training.step.step_info import LOSS
 
@@ -95,6 +96,14 @@ class Progress:
             self.loss_scale = float(results["loss_scale"])
             self.skipped_steps = int(results["skipped_steps"])
         self.fetched = {name: results[name] for name in asked}
+
+
+def rest_of_epoch(
+    data: Examples, plan: Plan, at: Progress, *, drop_last: bool
+) -> Iterator[dict[str, Any]]:
+    """Return the remaining batches of the present epoch."""
+    seed = plan.seed if plan.shuffle else None
+    return data.epoch(plan.batch, number=at.epoch, seed=seed, start=at.batch, drop_last=drop_last)
 
 
 def scalar_loss(loss: Any) -> float:

@@ -224,10 +224,6 @@ def test_numbers_that_are_not_finite_end_training_or_are_skipped(classes):
     save(build_step(scaled.minimize(loss)), "scaled.onnx")
     result = command("--epochs", "2", "--batch", "5", step="scaled.onnx")
     assert "2 steps skipped" in result.stdout
-    classes["x"][:, 1] = np.nan
-    np.savez("data.npz", **classes)
-    with pytest.raises(AmpError, match="every step of the epoch was skipped: all batches hold"):
-        command("--epochs", "2", "--batch", "5", step="scaled.onnx")
 
 
 def test_rows_have_what_was_measured(folder):
