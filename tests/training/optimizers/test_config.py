@@ -75,16 +75,3 @@ def test_a_part_that_denotes_nothing_is_refused(
 def test_custom_objects_are_classes_by_name(custom_objects: Any, message: str) -> None:
     with pytest.raises(loss_scaling.LossScaleTypeError, match=message):
         LossScaleOptimizer.from_config(WRAPPED, custom_objects)
-
-
-@pytest.mark.parametrize("wrap", [lambda o: o, LossScaleOptimizer, amp.CrossShardOptimizer])
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        (3, r"\(gradient, variable\) pairs must come in a list; found an object of type int"),
-        ([3], r"not a \(gradient, variable\) pair; found an object of type int"),
-    ],
-)
-def test_gradients_are_applied_in_pairs_with_variables(wrap: Any, pairs: Any, message: str) -> None:
-    with pytest.raises(optimizers.OptimizerTypeError, match=message):
-        wrap(optimizers.Adam()).apply_gradients(pairs)

@@ -46,17 +46,6 @@ def steps(train_op: optimizers.TrainOp, count: int = 1) -> dict[str, np.ndarray]
         return session.state_dict()
 
 
-def test_a_step_holds_no_states_of_another_optimizer_on_its_model(loss: GraphValue) -> None:
-    first = Adam(0.5).minimize(loss, var_list=["w1"])
-    other = GradientDescent(0.25)
-    second = other.minimize(loss, var_list=["w2"])
-    assert set(steps(first)) >= {"w1", "w1/Adam", "learning_rate"}
-    assert set(steps(second)) == {"w2", "global_step", "learning_rate_1"}
-    with TrainingSession(second) as session:
-        session.learning_rate = 0.125
-        assert (session.learning_rate, other.learning_rate) == (0.125, 0.125)
-
-
 def test_a_variable_given_twice_is_refused(loss: GraphValue) -> None:
     pairs = GradientDescent().compute_gradients(loss, var_list=["w1"])
     with pytest.raises(ValueError, match="given twice"):

@@ -194,16 +194,6 @@ def test_epsilon_is_where_tensorflow_has_it_for_tiny_gradients() -> None:
     assert after_one_step(opt.Adam(0.1)) == pytest.approx(0.95, abs=5e-4)  # the paper's
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_configuration_makes_the_same_optimizer_again(case: str) -> None:
-    optimizer = CASES[case][0]()
-    config = optimizer.get_config()
-    assert type(optimizer).from_config(config).get_config() == config
-    named = opt.get({"class_name": type(optimizer).__name__, "config": config})
-    assert type(named) is type(optimizer)
-    assert named.rule == optimizer.rule
-
-
 def test_a_configuration_of_keras_is_read() -> None:
     config = {
         "name": "adam",

@@ -132,21 +132,6 @@ def test_gradients_of_either_that_are_not_finite_skip_both(mode: str, fetches: l
                 assert session.state_dict()[name] == array, name
 
 
-def test_three_optimizers_share_a_loss_scale() -> None:
-    text = JOINT.replace("float[3] b = {3, 4, 5}>", "float[3] b = {3, 4, 5}, float c = {1}>")
-    text = text.replace("loss = Add(s, t)", "u = Add(s, t) loss = Mul(u, c)")
-    loss = amp.value(amp.load(onnx.parser.parse_model(text)), "loss")
-    shared = scale()
-    ops = [
-        LossScaleOptimizer(GradientDescent(0.5), shared).minimize(loss, var_list=name)
-        for name in "abc"
-    ]
-    with amp.TrainingSession(group(*ops)) as session:
-        assert session.run(feeds(), "grads_finite")["grads_finite"]
-        assert not session.run(feeds(p=np.nan), "grads_finite")["grads_finite"]
-        assert session.state_dict()["loss_scale/skipped_steps"] == 1
-
-
 def test_one_loss_scale_has_one_state_in_a_model() -> None:
     shared = scale()
     first, second = LossScaleOptimizer(Adam(), shared), LossScaleOptimizer(Adam(), shared)
