@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
-from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.training.graph.training_graph import value
 from amp_rewrite.training.session.training_session import TrainingSession
 
@@ -211,36 +210,6 @@ def test_sparse_gradients_sum_equal_indices_and_touch_what_the_rule_allows(
             _check(session, optimizer, w, slots, TOLERANCE[dtype])
         if rule not in WHOLE_TABLE:
             np.testing.assert_array_equal(session.state_dict()["w"][-1], initial[-1])
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(
-    ("beta1", "beta2"), [(0.0, 0.0), (0.5, 0.3), (0.0, 0.5), (0.999, 0.1), (0.9, 0.9999999)]
-)
-def test_adam_follows_the_formula_whatever_its_decays_are(
-    beta1: float, beta2: float, dtype: str, scaled: bool, dense_model: Callable[..., ir.Model]
-) -> None:
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(ROWS, COLUMNS)).astype(dtype)
-    adam = optimizers.Adam(RATE, beta1, beta2)
-    optimizer = LossScaleOptimizer(adam) if scaled else adam
-    op = optimizer.minimize(value(dense_model(w), "loss"))
-    expected, m, v = w.astype(np.float64), np.zeros(w.shape), np.zeros(w.shape)
-    with TrainingSession(op) as session:
-        for t in range(1, 6):
-            g = (rng.uniform(0.5, 2, w.shape) * 10.0 ** rng.integers(-4, 5)).astype(dtype)
-            session.run({"g": g})
-            wide = g.astype(np.float64)
-            m, v = beta1 * m + (1 - beta1) * wide, beta2 * v + (1 - beta2) * wide**2
-            root = np.sqrt(v / (1 - beta2**t)) + adam.epsilon
-            expected = expected - RATE * m / (1 - beta1**t) / root
-        found = session.state_dict()
-    tolerance = TOLERANCE[dtype]
-    np.testing.assert_allclose(found["w"], expected, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(found["w/Adam"], m, rtol=tolerance)
-    np.testing.assert_allclose(found["w/Adam_1"], v, rtol=tolerance)
 
 
 def test_a_variable_of_zeros_and_one_without_a_direction_do_not_stop_lamb(

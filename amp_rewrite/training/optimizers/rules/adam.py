@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -18,9 +17,6 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
-
-_HALF = 0.5
-"""Decays of at least this are taken out of a moment: the summand is divided by them."""
 
 
 class AdamSlots(NamedTuple):
@@ -122,20 +118,14 @@ class AdamRule(UpdateRule):
         return b.mul(second, self.epsilon)
 
     def direction(self, given: UpdateInput, slots: Any, epsilon: ir.Value) -> tuple[ir.Value, Any]:
-        """Return m / (sqrt(v) + epsilon), and the next slots.
-
-        Memory: a decay that is taken out lets each sum overwrite its first term. The nodes of m
-        come last, so that ONNX Runtime, which orders nodes from the results, computes m first.
-        """
-        b = given.b
-        share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
-        v = _decayed(b, slots.v, self.beta2, b.square(b.mul(given.gradient, share)))
+        """Return m / (sqrt(v) + epsilon), and the next slots."""
+        b, gradient = given.b, given.gradient
+        v = b.add(b.mul(slots.v, self.beta2), b.mul(b.square(gradient), 1 - self.beta2))
         slots = slots._replace(v=v)
         if self.amsgrad:
             slots = slots._replace(vhat=b.maximum(slots.vhat, v))
         root = b.add(b.sqrt(slots[-1]), epsilon)
-        share = (1 - self.beta1) / _taken_out(self.beta1)
-        m = _decayed(b, slots.m, self.beta1, b.mul(given.gradient, share))
+        m = b.add(b.mul(slots.m, self.beta1), b.mul(gradient, 1 - self.beta1))
         return b.div(m, root), slots._replace(m=m)
 
     def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
@@ -328,15 +318,3 @@ def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
     )
     either = b.equal(b.mul(b.sign(above), b.sign(below)), 0.0)
     return b.where(either, 1.0, b.div(above, b.where(either, 1.0, below)))
-
-
-def _taken_out(decay: float) -> float:
-    """Return the factor of a moment that is multiplied last."""
-    return 1.0 if decay < _HALF else decay
-
-
-def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.Value:
-    """Return decay * moment + added * `_taken_out(decay)`."""
-    if decay < _HALF:
-        return b.add(b.mul(moment, decay), added)
-    return b.mul(b.add(added, moment), decay)
