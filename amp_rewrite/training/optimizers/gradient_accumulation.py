@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.compared import compared_by
-from amp_rewrite.training.graph.training_graph import State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
@@ -94,37 +94,31 @@ class Accumulation:
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
         b = graph.scoped(_SCOPE, Part.ARITHMETIC)
         divisor = self._total(b, self._counter, b.constant(1))
-        weight = _weight_of_batch(graph)
+        compared = None if graph.loss is None else compared_by(graph.loss.value)
+        weight = None if compared is None else compared.denominator
         if weight is not None:
             zero = np.array(0, b.type_of(weight).numpy())
             state = graph.state(f"{_SCOPE}/denominator", zero, ACCUMULATOR)
             total = self._total(b, state, weight)
             divisor = b.where(b.equal(total, 0.0), b.ones_like(total), total)
         divisors = {dtype: b.cast(divisor, dtype) for dtype in {_wide(v) for _, v in pairs}}
-        return [(self._mean(b, g, v, weight, divisors), v) for g, v in pairs]
+        means: list[tuple[Any, Any]] = []
+        for gradient, variable in pairs:
+            mean, wide = None, _wide(variable)
+            if gradient is not None:
+                zeros = np.zeros(variable.shape, wide.numpy())
+                state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
+                new = b.cast(dense(b, unwrap(gradient)), wide)
+                new = new if weight is None else b.mul(new, b.cast(weight, wide))
+                total = self._total(b, state, new)
+                mean = wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
+            means.append((mean, variable))
+        return means
 
     def _total(self, b: Builder, state: State, new: ir.Value) -> ir.Value:
         """Return the sum over the batches so far, which a state holds."""
         total = self._totals[state] = b.shaped_like(b.add(state.value, new), state.value)
         return total
-
-    def _mean(
-        self,
-        b: Builder,
-        gradient: Gradient,
-        variable: State,
-        weight: ir.Value | None,
-        divisors: Mapping[ir.DataType, ir.Value],
-    ) -> Any:
-        """Return the mean over the batches so far; a weight of 0 in all makes it 0."""
-        if gradient is None:
-            return None
-        graph, wide = variable.graph, _wide(variable)
-        zeros = np.zeros(variable.shape, wide.numpy())
-        state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
-        new = b.cast(dense(b, unwrap(gradient)), wide)
-        total = self._total(b, state, new if weight is None else b.mul(new, b.cast(weight, wide)))
-        return wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
 
     def every(self, train_op: TrainOp) -> TrainOp:
         """Return a step that updates with every last batch; others add up gradients.
@@ -198,9 +192,3 @@ def _moved_statistics(b: Builder, op: TrainOp) -> dict[str, ir.Value]:
             is_finite = b.equal(b.sub(total, total), 0.0)
             moved[name] = b.where(is_finite, value, graph.states[name].value)
     return moved
-
-
-def _weight_of_batch(graph: TrainingGraph) -> ir.Value | None:
-    """Return the denominator of the loss that was differentiated last, if it is a weighted mean."""
-    compared = None if graph.loss is None else compared_by(graph.loss.value)
-    return None if compared is None else compared.denominator

@@ -29,7 +29,7 @@ from amp_rewrite.training.optimizers.config import (
 
 
 class Schedule(check.Checked, ABC):
-    """The learning rate as a function of the number of steps done."""
+    """A learning rate as a function of the number of steps done."""
 
     @property
     def base(self) -> float:
@@ -174,6 +174,10 @@ class PolynomialDecay(Schedule):
         return b.add(b.mul(power, 1 - end), end)
 
 
+def _numbers(name: str, values: Any) -> list[float]:
+    return [check.number(name, value) for value in check.listed(values, name)]
+
+
 @dataclass(frozen=True)
 class PiecewiseConstantDecay(Schedule):
     """values[0] up to and including step boundaries[0], then values[1] up to boundaries[1], ...
@@ -181,15 +185,13 @@ class PiecewiseConstantDecay(Schedule):
     (https://keras.io/api/optimizers/learning_rate_schedules/piecewise_constant_decay/).
     """
 
-    boundaries: Sequence[float]
-    values: Sequence[float]
+    boundaries: Sequence[float] = check.field(_numbers)
+    values: Sequence[float] = check.field(_numbers)
     name: str | None = None
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for field in ("boundaries", "values"):
-            listed = check.listed(getattr(self, field), field)
-            object.__setattr__(self, field, [check.number(field, entry) for entry in listed])
+        super().__post_init__()
         if len(self.values) != len(self.boundaries) + 1:
             raise OptimizerValueError(
                 "PiecewiseConstantDecay needs one value more than boundaries",
@@ -216,16 +218,8 @@ class PiecewiseConstantDecay(Schedule):
         return value / self.base if self.base else 0.0
 
 
-_SCHEDULES: dict[str, type[Schedule]] = {
-    kind.__name__: kind
-    for kind in (
-        CosineSchedule,
-        LinearWarmUp,
-        ExponentialDecay,
-        PolynomialDecay,
-        PiecewiseConstantDecay,
-    )
-}
+_KINDS = (CosineSchedule, LinearWarmUp, ExponentialDecay, PolynomialDecay, PiecewiseConstantDecay)
+_SCHEDULES: dict[str, type[Schedule]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def from_config(
