@@ -148,14 +148,9 @@ def step_counter(graph: TrainingGraph, global_step: Variable | None, *, new: boo
 def check_step(
     graph: TrainingGraph, global_step: Variable | None, *, new: bool = False
 ) -> State | None:
-    """Return the state that counts steps; None if it has to be made.
+    """Return the state that counts steps, given itself, a value or a name; None for a missing one.
 
-    `global_step` is a state, a value or a name; None is the graph's own counter. With `new`, an
-    unknown name is that of a new counter.
-
-    Raises:
-        OptimizerTypeError: It is none of these.
-        OptimizerValueError: It is unknown, of another model, or no integer scalar.
+    None stands for the graph's own counter. With `new`, an unknown name is that of a new counter.
     """
     if global_step is None:
         return None
@@ -204,14 +199,9 @@ def counter_of(given: object) -> State:
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
-    """Return the training graph, and pairs of a gradient and a state.
+    """Return the training graph, and pairs of a gradient and a state; see `apply_gradients`.
 
     IndexedSlices without a dense_shape get that of the variable.
-
-    Raises:
-        OptimizerTypeError: Something is no pair, gradient or variable.
-        OptimizerValueError: There are no gradients, or one does not fit its variable.
-        UnsupportedError: A variable is a value that the step computes.
     """
     checked_pairs = check.pairs(grads_and_vars)
     if not checked_pairs:

@@ -26,17 +26,11 @@ def conditional(
     keep: Collection[ir.Value] = (),
     movable: Callable[[ir.Node], bool] = lambda node: True,
 ) -> dict[str, ir.Value]:
-    """Return state -> its next value: the updated one if `finite`, else the present one.
+    """Return state -> its next value: of `updates` if `finite` (bool, shape ()), else `present`.
 
-    Args:
-        b: Adds nodes at the end of the graph that the updates are in.
-        finite: bool, shape ().
-        updates: State -> its updated value.
-        present: State -> its value after a skipped step. There may be more states.
-        mode: "if" moves the nodes that only the updates need into the then-branch of one If.
-            "select" adds a Where per state.
-        keep: Values that stay outside of the If, besides those that others use.
-        movable: Whether a node may move into the If. Call `TrainingGraph.forget_shapes` afterwards.
+    Mode "if" moves the nodes that only the updates need into the then-branch of one If, if they are
+    `movable`; values of `keep` stay outside. Call `TrainingGraph.forget_shapes` afterwards.
+    "select" adds a Where per state.
     """
     check_mode(mode)
     changed = {name: value for name, value in updates.items() if value is not present[name]}

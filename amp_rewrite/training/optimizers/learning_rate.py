@@ -58,11 +58,7 @@ class Schedule(check.Checked, ABC):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
     ) -> Self:
-        """Return a schedule made from what `get_config` returned; `custom_objects` as for `get`.
-
-        Raises:
-            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
-        """
+        """Return a schedule made from the result of `get_config`; see `optimizers.get`."""
         settings = mapping(config, cls.__name__, OptimizerTypeError)
         settings = mapping(settings.get("config", settings), cls.__name__, OptimizerTypeError)
         settings.pop("class_name", None)
@@ -225,12 +221,7 @@ _SCHEDULES: dict[str, type[Schedule]] = {kind.__name__: kind for kind in _KINDS}
 def from_config(
     config: Mapping[str, Any], custom_objects: Mapping[str, type[Any]] | None = None
 ) -> Schedule:
-    """Return the schedule that `get_config` described; `custom_objects` as for `get`.
-
-    Raises:
-        OptimizerValueError: The class is unknown.
-        OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
-    """
+    """Return the schedule that `get_config` described; see `optimizers.get`."""
     settings = mapping(config, "schedule", OptimizerTypeError)
     custom = custom_classes(custom_objects, OptimizerTypeError)
     kind = class_of(settings, {**_SCHEDULES, **custom})
@@ -258,10 +249,7 @@ Rate = float | Schedule
 
 
 class LearningRate:
-    """A learning rate that can be set between steps: one state per training graph.
-
-    `base` is the rate that new states begin with; the factor of `schedule`, if any, multiplies it.
-    """
+    """A learning rate that can be set between steps: one state per training graph."""
 
     def __init__(self, optimizer: str, value: Rate, state: str = LEARNING_RATE) -> None:
         """Keep a rate; errors name the optimizer, `state` is the name of the states."""

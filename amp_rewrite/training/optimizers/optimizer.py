@@ -56,9 +56,6 @@ class Optimizer(HasParts):
     optimizer of one's own. A child may override `compute_gradients`, `apply_gradients` and
     `get_gradients`; optimizers that wrap it call them.
 
-    Every node of a step reads the state before the step, so that no gradient sees a variable that
-    is updated already. `gate_gradients` therefore needs no nodes.
-
     Attributes:
         rule: How one step changes a variable. It and the settings cannot be set once gradients
             have been applied.
@@ -72,8 +69,7 @@ class Optimizer(HasParts):
     GATE_GRAPH: ClassVar[int] = 2
 
     supports_loss_scaling: bool = True
-    """Whether a loss scale may multiply the gradients; False for a collective that is not linear,
-    such as one that compresses."""
+    """Whether a loss scale may multiply the gradients; not if a collective is not linear."""
 
     scales_loss: bool = False
     """Whether it, or an optimizer inside it, multiplies the loss by a loss scale."""
@@ -84,10 +80,7 @@ class Optimizer(HasParts):
     def __init_subclass__(
         cls, *, rule: Callable[..., UpdateRule] | None = None, **defaults: Any
     ) -> None:
-        """Make the constructor from its signature, if the class names a rule.
-
-        `rule` makes the rule, `defaults` replace those of the parent's arguments.
-        """
+        """Make the constructor from its signature; `defaults` replace those of the arguments."""
         super().__init_subclass__()
         if rule is not None:
             cls._rule = staticmethod(rule)
@@ -143,11 +136,7 @@ class Optimizer(HasParts):
         weight_decay: float | None = None,
         **limits: float,
     ) -> Self:
-        """Return an optimizer for a group of this one's variables, different as said.
-
-        It shares slots and other states, and the learning rate unless the group has its own. The
-        arguments are those of `ParameterGroup`; `group` is its name.
-        """
+        """Return an optimizer for a `ParameterGroup`, which shares slots and other states."""
         member = copy.copy(self)
         if learning_rate is not None and rate_multiplier is not None:
             raise OptimizerValueError(
@@ -189,19 +178,16 @@ class Optimizer(HasParts):
             loss: A floating-point value, a callable that returns one, or a list of these, whose
                 sum is differentiated. The elements of a loss that is not a scalar are summed.
             var_list: A state, a value, a name, or lists of these. None is every floating-point
-                initializer that the loss depends on and that is not frozen
-                (`amp_rewrite.frozen`). Other values, such as inputs, have gradients too, but
-                `apply_gradients` refuses them.
-            gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH. Without effect; see `Optimizer`.
-            aggregation_method: A number of TensorFlow's AggregationMethod, or None. Without
-                effect: one Sum in the widest type adds gradients.
+                initializer that the loss depends on and that is not `amp_rewrite.frozen`.
+            gate_gradients: Without effect: nodes read the state before the step.
+            aggregation_method: Without effect: one Sum in the widest type adds gradients.
             colocate_gradients_with_ops: Without effect: ONNX assigns no devices.
             grad_loss: The gradient of the loss, in its shape; None is ones.
 
         Returns:
             (gradient, variable) pairs. A gradient is a GraphValue, IndexedSlices of GraphValues, or
-            None if the loss does not depend on the variable. A variable is a State; another value
-            is a GraphValue.
+            None if the loss does not depend on the variable, which is a State. Inputs and other
+            values have gradients too; they are GraphValues.
 
         Raises:
             GradientError: An operator between variable and loss has no gradient rule.
@@ -271,9 +257,7 @@ class Optimizer(HasParts):
         return sorted(self._states.of_graph(), key=lambda state: state.name)
 
     def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
-        """Return a slot of a variable, which is made if there is none.
-
-        Steps that are built afterwards, and checkpoints, have it.
+        """Return a slot of a variable, for steps that are built afterwards; made if missing.
 
         Args:
             var: The variable.
@@ -299,10 +283,9 @@ class Optimizer(HasParts):
         initializer: Any = "zeros",
         trainable: bool = False,
     ) -> State:
-        """Return a new state that belongs to no variable, of the graph built on last.
+        """Return a new state that belongs to no variable, for steps that are built afterwards.
 
-        Steps that are built afterwards, and checkpoints, have it. `dataclasses.replace(op,
-        updates={**op.updates, weight.name: value})` updates it.
+        `dataclasses.replace(op, updates={**op.updates, weight.name: value})` updates it.
 
         Args:
             name: Its name; a number is appended if that is taken.
@@ -321,8 +304,7 @@ class Optimizer(HasParts):
     def learning_rate(self) -> Any:
         """The present learning rate: a number, or the schedule.
 
-        A number that is set takes effect with the next step, in running sessions too; a schedule
-        continues from it.
+        A number that is set holds from the next step on; a schedule continues from it.
         """
         return self._rate.read()
 
@@ -434,10 +416,7 @@ class Optimizer(HasParts):
         experimental_aggregate_gradients: bool = True,
         skip_gradients_aggregation: bool = False,
     ) -> TrainOp:
-        """Add the nodes that update variables by their gradients.
-
-        That is `reduce_gradients`, then `apply_reduced`; optimizers that wrap another one override
-        these.
+        """Add the nodes that update variables: `reduce_gradients`, then `apply_reduced`.
 
         Args:
             grads_and_vars: (gradient, variable) pairs; None leaves a variable as it is. Values of
@@ -452,8 +431,7 @@ class Optimizer(HasParts):
         Raises:
             OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
             OptimizerValueError: There are no pairs, or no gradients.
-            UnsupportedError: A variable is no initializer, or has a constraint and a sparse
-                gradient.
+            UnsupportedError: A variable is no initializer, or is constrained and sparse.
         """
         reduces = check.flag("experimental_aggregate_gradients", experimental_aggregate_gradients)
         skips = check.flag("skip_gradients_aggregation", skip_gradients_aggregation)
@@ -537,11 +515,7 @@ class Optimizer(HasParts):
 
 
 def _constructor(declared: Callable[..., None], defaults: Mapping[str, Any]) -> Any:
-    """Return a constructor that makes an optimizer with the rule of its class.
-
-    Arguments of `declared` that `Optimizer` lacks are hyperparameters of the rule, in our spelling
-    or in Keras's. `defaults` replace those of the signature.
-    """
+    """Return a constructor of the declared signature that makes the rule of the other arguments."""
     parameters = inspect.signature(declared).parameters
     *_, keywords = parameters
     signature = inspect.Signature(

@@ -23,23 +23,15 @@ Slot = tuple[str, str]
 
 
 class OptimizerStates:
-    """Slots, one per variable and slot name, and non-slot states, one per graph and name.
-
-    Attributes:
-        optimizer: The optimizer's name.
-        graph: The graph that was built on last, or None.
-        counter: The state that counts the steps, or None.
-        given_counter: The counter that the user has set, or None.
-        built: Whether there is a step.
-    """
+    """Slots, one per variable and slot name, and non-slot states, one per graph and name."""
 
     def __init__(self, optimizer: str) -> None:
-        """Begin with nothing."""
+        """Begin without states, given the optimizer's name."""
         self.optimizer = optimizer
-        self.graph: TrainingGraph | None = None
+        self.graph: TrainingGraph | None = None  # that was built on last
         self.counter: State | None = None
-        self.given_counter: Variable | None = None
-        self.built = False
+        self.given_counter: Variable | None = None  # the user's
+        self.built = False  # whether there is a step
         self._slots: dict[tuple[State, str], State] = {}
         self._others: dict[tuple[TrainingGraph, str], State] = {}
 

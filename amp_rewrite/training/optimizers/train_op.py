@@ -56,17 +56,11 @@ class TrainOp:
 
 @dataclass(frozen=True)
 class Accumulated:
-    """How a step accumulates gradients.
+    """How a step accumulates gradients."""
 
-    Attributes:
-        steps: The number of batches of one update.
-        boundary: Whether this batch is the last one of an update: bool, shape ().
-        counter: The state that counts the batches since the last update.
-    """
-
-    steps: int
-    boundary: ir.Value
-    counter: State
+    steps: int  # the number of batches of one update
+    boundary: ir.Value  # whether this batch is the last one of an update: bool, shape ()
+    counter: State  # counts the batches since the last update
 
 
 def group(*train_ops: TrainOp) -> TrainOp:

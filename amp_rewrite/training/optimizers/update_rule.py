@@ -17,34 +17,21 @@ from amp_rewrite.training.optimizers.argument_checks import Checked
 
 @dataclass(frozen=True)
 class SharedInput:
-    """The values that the updates of all variables of one element type share.
+    """The values that the updates of all variables of one element type share."""
 
-    Attributes:
-        b: Adds the nodes.
-        dtype: The type that updates are computed in: float32 or float64.
-        rate: The learning rate of this step: shape (), `dtype`.
-        others: The present states that belong to no variable, by name, in their own type.
-    """
-
-    b: Builder
-    dtype: ir.DataType
-    rate: ir.Value
-    others: Mapping[str, ir.Value]
+    b: Builder  # adds the nodes
+    dtype: ir.DataType  # of updates: float32 or float64
+    rate: ir.Value  # the learning rate of this step: shape (), `dtype`
+    others: Mapping[str, ir.Value]  # the present states that belong to no variable
 
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """A variable, or the rows of it that a sparse gradient touches, in one step.
+    """A variable, or the rows of it that a sparse gradient touches, in one step."""
 
-    Attributes:
-        b: Adds the nodes.
-        value: The present value: float32 or float64.
-        gradient: Its gradient: same shape and type.
-    """
-
-    b: Builder
-    value: ir.Value
-    gradient: ir.Value
+    b: Builder  # adds the nodes
+    value: ir.Value  # the present value: float32 or float64
+    gradient: ir.Value  # the same shape and type
 
 
 class NoSlots(NamedTuple):

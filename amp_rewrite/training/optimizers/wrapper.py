@@ -111,11 +111,7 @@ class OptimizerWrapper(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> TrainOp:
-        """Let the inner optimizer apply gradients that `reduce_gradients` returned.
-
-        Its `apply_gradients`, which a user may have overridden, would reduce them again if it has a
-        `reduce_gradients` of its own.
-        """
+        """Let the inner optimizer apply reduced gradients, by its `apply_gradients` if possible."""
         if overrides(self._inner, "reduce_gradients"):
             return self._inner.apply_reduced(grads_and_vars, global_step, name)
         return self._inner.apply_gradients(grads_and_vars, global_step, name)
@@ -130,10 +126,6 @@ class OptimizerWrapper(Optimizer):
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
         """Return an optimizer made from what `get_config` returned.
-
-        Args:
-            config: The configuration.
-            custom_objects: See `optimizers.get`.
 
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
