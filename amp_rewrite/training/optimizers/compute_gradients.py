@@ -18,16 +18,14 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.known import differ
 from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.grad.walk import gradients
-from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_on_training_mode
 from amp_rewrite.training.optimizers.gradient import Raw, values_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
-OneLoss: TypeAlias = GraphValue | Callable[[], GraphValue]
-Loss: TypeAlias = OneLoss | Sequence[OneLoss]
-"""A loss or a function that returns one, or several of which the sum is minimized."""
+Loss: TypeAlias = GraphValue | Callable[[], GraphValue]
+"""A loss, or a function that returns one."""
 
 _KINDS = State | GraphValue | ir.Value | str
 
@@ -48,33 +46,15 @@ def check_options(gate_gradients: object, aggregation_method: object) -> None:
         )
 
 
-def check_loss(loss: Loss) -> GraphValue:
-    """Return a loss, or the sum of the elements of several in the widest of their types."""
-    if not isinstance(loss, list | tuple):
-        return _one_loss(loss)
-    losses = [_one_loss(each) for each in loss]
-    if not losses:
-        raise OptimizerValueError("no losses", expected="at least one")
-    graph = losses[0].graph
-    for each in losses:
-        if each.graph is not graph:
-            raise OptimizerValueError("two losses are of different models", where=each.name)
-        check_float("loss", each.name, each.dtype)
-    if len(losses) == 1:
-        return losses[0]
-    b = graph.scoped("loss", Part.ARITHMETIC)
-    widest = max((each.dtype for each in losses), key=lambda dtype: dtype.itemsize)
-    sums = [b.reduce_sum(b.cast(each.value, widest), keepdims=False) for each in losses]
-    return GraphValue(graph, b.op("Sum", *sums))
-
-
-def _one_loss(loss: object) -> GraphValue:
+def check_loss(loss: object) -> GraphValue:
+    """Return a loss, which is called if it is a function."""
     value: object = loss() if callable(loss) else loss
     if not isinstance(value, GraphValue):
+        several = isinstance(value, list | tuple)
         raise OptimizerTypeError(
             "the loss must be a value of a model",
             found=type(value).__name__,
-            remedy="take it with amp_rewrite.value(model, name)",
+            remedy="add the losses" if several else "take it with amp_rewrite.value(model, name)",
         )
     return value
 

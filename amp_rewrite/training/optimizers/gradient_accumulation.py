@@ -42,17 +42,14 @@ class Accumulation:
         pairs = accumulation.add(optimizer.compute_gradients(loss))
         train_op = accumulation.every(optimizer.apply_gradients(pairs))
 
-    Changes of `pairs` in between, such as clipping, change the mean. The first steps - 1 batches
-    change only sums, and running statistics of BatchNormalization, as in PyTorch. Batches of a loss
-    of `amp_rewrite.losses` with an `ignore_index` or class weights count by their denominators, so
-    that the mean is that of one large batch; batches of other losses count equally, and so do
-    shards. `session.run(feeds, apply=True)` applies the mean of fewer batches.
+    The pairs may be clipped in between. The first steps - 1 batches change only sums, and running
+    statistics of BatchNormalization. Batches of a loss of `amp_rewrite.losses` with an
+    `ignore_index` or class weights count by their denominators; other batches count equally, and so
+    do shards. `session.run(feeds, apply=True)` applies the mean of fewer batches.
 
-    With a loss scale the mean is checked: one batch that is not finite skips the update, and the
-    scale changes once per update, as in PyTorch
+    With a loss scale the mean is checked, and the scale changes once per update, as in PyTorch
     (https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation). Running
-    statistics that would not be finite stay as they are. Before the last batch "grads_finite" is
-    true and "gradient_norm" is 0.
+    statistics stay finite. Before the last batch "grads_finite" is true and "gradient_norm" is 0.
     """
 
     def __init__(self, steps: int, *, conditional: str = "if") -> None:

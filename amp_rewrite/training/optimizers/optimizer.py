@@ -175,8 +175,8 @@ class Optimizer(HasParts):
         """Add the nodes that compute the gradients of a loss.
 
         Args:
-            loss: A floating-point value, a callable that returns one, or a list of these, whose
-                sum is differentiated. The elements of a loss that is not a scalar are summed.
+            loss: A floating-point value, or a callable that returns one. The elements of a loss
+                that is not a scalar are summed.
             var_list: A state, a value, a name, or lists of these. None is every floating-point
                 initializer that the loss depends on and that is not `amp_rewrite.frozen`.
             gate_gradients: Without effect: nodes read the state before the step.
