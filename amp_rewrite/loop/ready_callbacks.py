@@ -7,10 +7,10 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.fields import NUMBER, Check, object_of, or_null, whole
+from amp_rewrite.base.fields import NUMBER, object_of, or_null, whole
 from amp_rewrite.errors import CheckpointError, DataError, OptionError, SaveError
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.loop.plan_and_progress import SCALE, Progress, check_stored
@@ -60,12 +60,7 @@ class CSVLogger(Callback):
         self._rows: csv.DictWriter[str] | None = None
 
     def on_begin(self, run: Run) -> None:
-        """Begin the file.
-
-        Raises:
-            DataError: The rows to keep cannot be read.
-            SaveError: The file cannot be written.
-        """
+        """Begin the file, with the rows up to the checkpoint."""
         columns = [*run.place(), "loss", *SCALE, *run.measures]
         step = run.at.step
         kept = _rows(self.path, step) if step and self.path.exists() else []
@@ -113,11 +108,21 @@ def _rows(path: Path, after: int) -> list[dict[str, Any]]:
         ) from error
 
 
-class Best(Callback):
-    """Watches one number of the evaluations, and keeps the best."""
+_KEPT = object_of(
+    {"best": or_null(NUMBER), "step": whole(0), "waited": whole(0)}, optional=("waited",), more=True
+)
+"""The state of `Best` in checkpoints."""
 
-    _kept: ClassVar[Mapping[str, Check]] = {"best": or_null(NUMBER), "step": whole(0)}
-    """The attributes in checkpoints, and their checks."""
+
+class Best(Callback):
+    """Watches one number of the evaluations, and keeps the best, its step, and the waiting since.
+
+    Attributes:
+        monitor: The name of the number.
+        best: The best number, or None.
+        step: The step of the best evaluation.
+        waited: The number of evaluations since.
+    """
 
     def __init__(self, monitor: str, mode: str | None, least: float = 0.0) -> None:
         """Choose the number.
@@ -137,14 +142,10 @@ class Best(Callback):
         smaller = monitor.endswith(("loss", "error"))
         self._sign = -1.0 if (mode or ("min" if smaller else "max")) == "min" else 1.0
         self.best: float | None = None
-        self.step = 0
+        self.step = self.waited = 0
 
     def check(self, run: Run) -> None:
-        """Refuse a run without evaluations, or whose evaluations lack the number.
-
-        Raises:
-            OptionError: The run is refused.
-        """
+        """Refuse a run without evaluations, or whose evaluations lack the number."""
         if not run.measures:
             raise OptionError(
                 f"{type(self).__name__} watches evaluations, and there are none",
@@ -163,32 +164,22 @@ class Best(Callback):
         value = (run.at.evaluation or {})[self.monitor]
         is_better = self.best is None or self._sign * (value - self.best) > self._least
         if is_better and not math.isnan(value):
-            self.best, self.step = value, run.at.step
-            self.improved(run)
+            self.best, self.step, self.waited = value, run.at.step, 0
         else:
-            self.stayed(run)
-
-    def improved(self, run: Run) -> None:
-        """Do something when the number is the best so far."""
-
-    def stayed(self, run: Run) -> None:
-        """Do something when it is not."""
+            self.waited += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the attributes that a checkpoint keeps."""
-        return {name: getattr(self, name) for name in self._kept}
+        """Return best, step and waited."""
+        return {"best": self.best, "step": self.step, "waited": self.waited}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the result of `state`; a child may have added to it."""
-        check_stored(state, object_of(self._kept, more=True), None)
-        for name in self._kept:
-            setattr(self, name, state[name])
+        check_stored(state, _KEPT, None)
+        self.best, self.step, self.waited = state["best"], state["step"], state.get("waited", 0)
 
 
 class EarlyStopping(Best):
     """Ends training when a number of the evaluations has not improved for some time."""
-
-    _kept: ClassVar[Mapping[str, Check]] = {**Best._kept, "waited": whole(0)}
 
     def __init__(
         self,
@@ -210,15 +201,11 @@ class EarlyStopping(Best):
             OptionError: An argument is impossible.
         """
         super().__init__(monitor, mode, min_delta)
-        self.patience, self.waited = arguments.integer("patience", patience, low=1), 0
+        self.patience = arguments.integer("patience", patience, low=1)
 
-    def improved(self, run: Run) -> None:
-        """Begin to wait anew."""
-        self.waited = 0
-
-    def stayed(self, run: Run) -> None:
-        """Wait, or end the run."""
-        self.waited += 1
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best, and end the run after too many evaluations."""
+        super().on_evaluation(run)
         if self.waited >= self.patience:
             run.stop(f"{self.monitor} was not better than {self.best} in {self.waited} evaluations")
 
@@ -254,12 +241,7 @@ class BestCheckpoint(Best):
         self.restores = arguments.switch("restore", restore)
 
     def check(self, run: Run) -> None:
-        """Refuse a run without the number, or a resumed one whose best checkpoint is gone.
-
-        Raises:
-            OptionError: See `Best`.
-            CheckpointError: The file is gone.
-        """
+        """Refuse a run without the number, or a resumed one whose best checkpoint is gone."""
         super().check(run)
         if self.restores and self.best is not None and not self.path.exists():
             raise CheckpointError(
@@ -269,15 +251,13 @@ class BestCheckpoint(Best):
                 remedy="put it back, or train without restoring it",
             )
 
-    def improved(self, run: Run) -> None:
-        """Write the checkpoint."""
-        run.save(self.path)
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best, and save if this is the best."""
+        super().on_evaluation(run)
+        if not self.waited:
+            run.save(self.path)
 
     def on_end(self, run: Run) -> None:
-        """Restore the checkpoint, if asked to, unless an error has ended the run.
-
-        Raises:
-            CheckpointError: It cannot be read.
-        """
+        """Restore the checkpoint, if asked to, unless an error has ended the run."""
         if self.restores and self.best is not None and run.failed is None:
             run.session.restore(self.path)
