@@ -22,10 +22,6 @@ from amp_rewrite.training.session.training_session import TrainingSession
 class Trainer:
     """A session, and the loop over data that trains it.
 
-        with amp.Trainer(optimizer.minimize(loss)) as trainer:
-            trainer.train("train.npz", epochs=10, eval="test.npz", metrics=["accuracy"])
-            trainer.session.export("trained.onnx")
-
     Attributes:
         session: The session.
 
@@ -195,9 +191,6 @@ def train(
     **options: Any,
 ) -> History:
     """Train a step on data, in one call.
-
-        history = amp.train("step.onnx", "train.npz", epochs=10, eval="test.npz",
-                            output="trained.onnx")
 
     Args:
         step: See `Trainer`.

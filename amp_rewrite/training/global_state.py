@@ -146,7 +146,7 @@ def set_global_policy(policy: str | Policy) -> None:
 
     Raises:
         LossScaleValueError: The policy is mixed, and the graph rewrite is enabled.
-        OptionError: No such policy.
+        OptionError: There is no such policy.
     """
     wanted = policy_of(policy)
     if wanted.is_mixed and global_state.rewrite is not None:

@@ -144,7 +144,7 @@ class LossScale(ABC):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return a loss scale made from what `get_config` returned.
+        """Return a loss scale made from the result of `get_config`.
 
         Raises:
             LossScaleTypeError: It is not a mapping, or a key is missing or unknown.
@@ -177,10 +177,7 @@ class FixedLossScale(LossScale):
         """Keep the scale.
 
         Args:
-            loss_scale_value: At least 1; a Python int or float.
-
-        Raises:
-            LossScaleValueError: It is something else.
+            loss_scale_value: At least 1; a Python int or float. Others are a LossScaleValueError.
         """
         value: Any = loss_scale_value
         refused = partial(LossScaleValueError, where="FixedLossScale")
@@ -388,7 +385,6 @@ def _number(name: str, value: object, *, above: float) -> float:
 
 
 def _count(name: str, value: object, least: int = 1) -> int:
-    """Return a parameter that counts steps: int64."""
     return arguments.integer(name, value, low=least, error=_refused)
 
 

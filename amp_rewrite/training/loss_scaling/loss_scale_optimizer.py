@@ -197,15 +197,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         return self.loss_scale.current
 
     def get_scaled_loss(self, loss: Loss) -> Any:
-        """Return the loss times the loss scale, which is cast to the loss's type.
-
-        Args:
-            loss: A floating-point value; for a callable, a callable is returned.
-
-        Raises:
-            OptimizerTypeError: It is not a value.
-            OptimizerValueError: It is not floating-point.
-        """
+        """Return a floating-point loss times the loss scale; for a callable, a callable."""
         if callable(loss):
             loss_function: Callable[[], GraphValue] = loss
             return lambda: self.get_scaled_loss(loss_function())
@@ -225,7 +217,6 @@ class LossScaleOptimizer(OptimizerWrapper):
 
         Raises:
             OptimizerTypeError: They are not a list of values, IndexedSlices and None.
-            OptimizerValueError: They are of different models.
             LossScaleValueError: Their model is unknown.
         """
         gradients = check.listed(grads, "gradients")
@@ -363,12 +354,10 @@ def _described(
 
 
 def _builder_in(graph: TrainingGraph) -> Builder:
-    """Return the builder of the nodes that scale and unscale."""
     return graph.scoped("loss_scale", Part.LOSS_SCALE)
 
 
 def _check_optimizer(optimizer: object, *, clips: bool) -> Optimizer:
-    """Return an optimizer that can be wrapped; see `_check_wrapped`."""
     if not isinstance(optimizer, Optimizer):
         raise LossScaleValueError(
             '"optimizer" must be an instance of amp_rewrite.optimizers.Optimizer',

@@ -54,8 +54,7 @@ def sigmoid_cross_entropy(
         reduction: "mean", "sum" or "none", which keeps the shape.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
         LossError: The logits are not floating-point, shapes differ, or an option is impossible.
@@ -108,8 +107,7 @@ def mean_squared_error(
         reduction: "mean", "sum" or "none", which keeps the shape.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
         LossError: The predictions are not floating-point, or shapes differ.
@@ -139,18 +137,8 @@ def huber(
     """Add e^2 / 2 where |e| <= delta, else delta (|e| - delta / 2), averaged over the elements.
 
     e is predictions - labels (Huber 1964, https://doi.org/10.1214/aoms/1177703732). Computed as
-    a (|e| - a / 2) with a = min(|e|, delta), which squares nothing that is large.
-
-    Args:
-        model: See `mean_squared_error`.
-        predictions: Floating-point.
-        labels: The same shape.
-        delta: The error from which on the loss is linear; above 0.
-        reduction: "mean", "sum" or "none".
-
-    Raises:
-        LossError: See `mean_squared_error`; or delta is not positive.
-        UnknownValueError: The model has no value called `predictions`.
+    a (|e| - a / 2) with a = min(|e|, delta), which squares no large number. Other arguments, result
+    and errors are those of `mean_squared_error`; a delta that is not positive is a LossError.
     """
     expected, largest = "a number above 0", sys.float_info.max
     delta = arguments.number(

@@ -71,12 +71,10 @@ def softmax_cross_entropy(
         reduction: "mean", "sum" or "none", which keeps the shape of the labels.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
-        LossError: The labels are no integers or have another shape, the logits are not
-            floating-point, or an option is impossible.
+        LossError: A type, a shape or an option is impossible.
         UnknownValueError: The model has no value called `logits`.
 
     Examples:
@@ -114,29 +112,17 @@ def softmax_cross_entropy(
         loss = _of_probabilities(b, wide, probabilities, options)
     else:
         loss, denominator = _of_classes(b, wide, targets, options)
-    compared = Compared(
-        scores,
-        targets,
-        of_classes=True,
-        ignore_index=options.ignored,
-        denominator=denominator,
-    )
+    ignored = options.ignored
+    compared = Compared(scores, targets, True, ignored, denominator)
     return named(graph, loss, compared)
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Options of `softmax_cross_entropy`."""
-
     ignored: int | None
     weights: Array | None
     smoothing: float
     reduction: str
-
-    @property
-    def plain(self) -> bool:
-        """Whether every label counts equally."""
-        return self.ignored is None and self.weights is None and not self.smoothing
 
 
 def _of_classes(
@@ -147,20 +133,13 @@ def _of_classes(
     if b.rank(scores) != 2:
         classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
         labels = b.reshape(targets, [-1])
-    if options.plain:
+    if options.ignored is None and options.weights is None and not options.smoothing:
         loss = b.op("SoftmaxCrossEntropyLoss", classes, labels, reduction=reduction)
         return (b.reshape_like(loss, targets) if reduction == "none" else loss), None
     ignored, smoothing = options.ignored, options.smoothing
     weights = None if options.weights is None else b.constant(options.weights, b.type_of(classes))
-    losses, log_prob = b.op(
-        "SoftmaxCrossEntropyLoss",
-        classes,
-        labels,
-        weights,
-        reduction="none",
-        ignore_index=ignored,
-        outputs=2,
-    )
+    attributes: dict[str, Any] = {"reduction": "none", "ignore_index": ignored, "outputs": 2}
+    losses, log_prob = b.op("SoftmaxCrossEntropyLoss", classes, labels, weights, **attributes)
     kept = None if ignored is None else b.logical_not(b.equal(labels, ignored))
     if smoothing:
         spread = log_prob if weights is None else b.mul(log_prob, weights)
