@@ -264,14 +264,44 @@ class LossScaleOptimizer(OptimizerWrapper):
         b, scale, present = _builder_in(graph), self.loss_scale, self._values(graph)
         inner = _check_wrapped(self.inner_optimizer, clips=self._may_clip)
         if not scale.checks:
-            return always_applied(super().apply_reduced(pairs, global_step, name), scale, present)
+            op = super().apply_reduced(pairs, global_step, name)
+            return _with_scale(op, scale, present, present)
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name(FINITE)
         op = super().apply_reduced(pairs, global_step, name)
-        return skipped_unless_finite(
-            b, op, scale, present, finite=finite, norm=norm, mode=self.conditional
+        op, following = self._unless_skipped(op, present, finite, norm)
+        op = replace(op, fetches={**op.fetches, FINITE: finite, NORM: norm})
+        return _with_scale(op, scale, present, following)
+
+    def _unless_skipped(
+        self, op: TrainOp, present: LossScaleState, finite: ir.Value, norm: ir.Value
+    ) -> tuple[TrainOp, LossScaleState]:
+        """Return a step that changes only its loss scale if not `finite`, and the next scale."""
+        graph, scale, b = op.graph, self.loss_scale, _builder_in(op.graph)
+        applied, skipped = dict(op.updates), {n: s.value for n, s in graph.states.items()}
+        names = {field: state.name for field, state in scale.states_in(graph).items()}
+        good, bad = scale.applied(b, present), scale.skipped(b, present)
+        applied |= {name: getattr(good, field) for field, name in names.items()}
+        skipped |= {name: getattr(bad, field) for field, name in names.items()}
+        changed = set(op.updates.values())
+        updates = conditional(
+            b,
+            finite,
+            applied,
+            skipped,
+            self.conditional,
+            keep={norm, *(value for value in op.fetches.values() if value not in changed)},
+            movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
         )
+        graph.forget_shapes()
+        for name in names.values():
+            if updates[name].producer() is not None:
+                updates[name].name = graph.free_name(f"{name}:next")
+        now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
+        fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
+        following = present._replace(**{field: updates[name] for field, name in names.items()})
+        return replace(op, updates=updates, fetches=fetches), following
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one, in the same form."""
@@ -327,7 +357,15 @@ class LossScaleOptimizer(OptimizerWrapper):
         return f"{type(self).__name__}({inner!r}, {self.loss_scale!r}, conditional={mode!r})"
 
     def _values(self, graph: TrainingGraph) -> LossScaleState:
-        return present_state(_builder_in(graph), graph, self.loss_scale)
+        """Return the state of the loss scale in a graph: values, some of which are constants."""
+        states, initial = self.loss_scale.states_in(graph), self.loss_scale.initial_state()
+        b = _builder_in(graph)
+        return LossScaleState(
+            *(
+                states[field].value if field in states else b.constant(array)
+                for field, array in initial._asdict().items()
+            )
+        )
 
 
 def _described(
@@ -401,69 +439,11 @@ MixedPrecisionLossScaleOptimizer = LossScaleOptimizer
 """The name of version 1."""
 
 
-def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> LossScaleState:
-    """Return the state of a loss scale in a graph: values, some of which are constants."""
-    states, initial = scale.states_in(graph), scale.initial_state()
-    return LossScaleState(
-        *(
-            states[field].value if field in states else b.constant(array)
-            for field, array in initial._asdict().items()
-        )
-    )
-
-
-def always_applied(op: TrainOp, scale: LossScale, present: LossScaleState) -> TrainOp:
-    """Return a step whose gradients are not checked, with the fetches of its loss scale."""
-    return _with_scale(op, op.fetches, scale, present, present)
-
-
-def skipped_unless_finite(
-    b: Builder,
-    op: TrainOp,
-    scale: LossScale,
-    present: LossScaleState,
-    *,
-    finite: ir.Value,
-    norm: ir.Value,
-    mode: str,
-) -> TrainOp:
-    """Return a step that changes only its loss scale if gradients are not finite."""
-    graph = op.graph
-    applied, skipped = dict(op.updates), {n: s.value for n, s in graph.states.items()}
-    names = {field: state.name for field, state in scale.states_in(graph).items()}
-    good, bad = scale.applied(b, present), scale.skipped(b, present)
-    applied |= {name: getattr(good, field) for field, name in names.items()}
-    skipped |= {name: getattr(bad, field) for field, name in names.items()}
-    changed = set(op.updates.values())
-    updates = conditional(
-        b,
-        finite,
-        applied,
-        skipped,
-        mode,
-        keep={norm, *(value for value in op.fetches.values() if value not in changed)},
-        movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
-    )
-    graph.forget_shapes()
-    for name in names.values():
-        if updates[name].producer() is not None:
-            updates[name].name = graph.free_name(f"{name}:next")
-    following = present._replace(**{field: updates[name] for field, name in names.items()})
-    now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
-    fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
-    fetches |= {FINITE: finite, NORM: norm}
-    return _with_scale(replace(op, updates=updates), fetches, scale, present, following)
-
-
 def _with_scale(
-    op: TrainOp,
-    fetches: Mapping[str, ir.Value],
-    scale: LossScale,
-    present: LossScaleState,
-    following: LossScaleState,
+    op: TrainOp, scale: LossScale, present: LossScaleState, following: LossScaleState
 ) -> TrainOp:
     """Return a step with the fetches of its scale and of the counters after it; loss unscaled."""
-    shown = {key: value.meta.get(SCALED_KEY, value) for key, value in fetches.items()}
+    shown = {key: value.meta.get(SCALED_KEY, value) for key, value in op.fetches.items()}
     shown |= {
         "loss_scale": present.current_loss_scale,
         "good_steps": following.good_steps,
