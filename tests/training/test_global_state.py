@@ -144,15 +144,6 @@ def test_sessions_without_mixed_precision_are_warned_of() -> None:
     amp.enable_mixed_precision_graph_rewrite(optimizers.Adam())  # no warning: none is open
 
 
-def test_the_warning_comes_before_the_wrap() -> None:
-    with (
-        amp.TrainingSession(op_of()),
-        pytest.warns(amp.AmpWarning, match="without mixed precision"),
-        pytest.raises(ValueError, match='"opt" must be an instance'),
-    ):
-        amp.enable_mixed_precision_graph_rewrite(None)
-
-
 def test_a_session_that_is_gone_is_not_warned_of() -> None:
     session = amp.TrainingSession(op_of())
     assert global_state.float32_sessions == 1

@@ -68,19 +68,6 @@ def test_a_global_step_of_another_model_is_refused(loss: GraphValue) -> None:
             GradientDescent().minimize(loss, global_step=given)
 
 
-def test_fetches_tell_norm_rate_and_step(loss: GraphValue) -> None:
-    optimizer = GradientDescent(0.25)
-    pairs = optimizer.compute_gradients(loss)
-    train_op = optimizer.apply_gradients(pairs)
-    names = [gradient.name for gradient, _ in pairs]
-    with TrainingSession(train_op) as session:
-        out = session.run({"x": X}, ["gradient_norm", "learning_rate", "global_step", *names])
-    norm = np.sqrt(sum(np.sum(out[name].astype(np.float64) ** 2) for name in names))
-    np.testing.assert_allclose(out["gradient_norm"], norm, rtol=1e-6)
-    assert out["learning_rate"] == 0.25
-    assert out["global_step"] == 1
-
-
 HYPERPARAMETERS: dict[str, Callable[[], Optimizer]] = {
     "beta1": lambda: Adam(beta1=1.0),
     "epsilon": lambda: Adam(epsilon=0.0),
@@ -104,12 +91,6 @@ def test_a_hyperparameter_that_is_set_later_is_checked_and_makes_another_rule() 
     with pytest.raises(ValueError, match="impossible beta1"):
         optimizer.beta1 = 1.0
     assert optimizer.beta1 == 0.5
-
-
-def test_adagrad_needs_an_epsilon_if_it_starts_at_zero() -> None:
-    assert optimizers.Adagrad(epsilon=0).epsilon == 0
-    with pytest.raises(ValueError, match="impossible epsilon"):
-        optimizers.Adagrad(initial_accumulator_value=0, epsilon=0)
 
 
 CONFIGURED: list[Optimizer] = [

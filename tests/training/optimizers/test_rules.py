@@ -224,19 +224,3 @@ def test_a_variable_of_zeros_and_one_without_a_direction_do_not_stop_lamb(
         w = session.state_dict()["w"]
     assert np.isfinite(w).all()
     assert (w < 0).all()
-
-
-def test_many_equal_indices_are_summed_exactly_and_alike_in_every_run(
-    sparse_model: Callable[..., ir.Model],
-) -> None:
-    rng = np.random.default_rng(3)
-    ids = rng.integers(0, 4, 20000)
-    g = rng.integers(-3, 4, (20000, 8)).astype(np.float32)  # sums of which are exact
-    total = np.zeros((6, 8), np.float32)
-    np.add.at(total, ids, g)
-    for _ in range(3):
-        optimizer = optimizers.GradientDescent(1.0)
-        model = sparse_model(np.zeros((6, 8), np.float32))
-        with TrainingSession(optimizer.minimize(value(model, "loss")), threads=2) as session:
-            session.run({"g": g, "ids": ids})
-            np.testing.assert_array_equal(session.state_dict()["w"], -total)

@@ -142,13 +142,3 @@ def test_one_loss_scale_has_one_state_in_a_model() -> None:
     with amp.TrainingSession(group(*ops)) as session:
         session.run(feeds(p=np.inf))
         assert first.current_loss_scale == second.current_loss_scale == shared.current == 4.0
-
-
-def test_each_of_two_models_has_a_state_of_its_own() -> None:
-    shared = scale()
-    op = LossScaleOptimizer(Adam(), shared).minimize(loss_of())
-    other = LossScaleOptimizer(Adam(), shared).minimize(loss_of())
-    with amp.TrainingSession(op) as session, amp.TrainingSession(other) as second:
-        session.run(feeds(p=np.inf))
-        assert session.state_dict()["loss_scale/current_loss_scale"] == 4.0
-        assert second.state_dict()["loss_scale/current_loss_scale"] == 8.0
