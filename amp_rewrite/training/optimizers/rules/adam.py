@@ -35,7 +35,7 @@ class AMSGradSlots(NamedTuple):
 
 
 class AdamScalars(NamedTuple):
-    """What the updates of all variables share: shape (), the type that updates have."""
+    """The scalars that the updates of all variables share: shape (), the type of updates."""
 
     rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
     epsilon: ir.Value  # see AdamRule.scaled_epsilon
