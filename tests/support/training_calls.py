@@ -194,7 +194,6 @@ LOSS_SCALING: dict[str, Callable[[], Call]] = {
     "scaled compute_gradients": lambda: (scaler().compute_gradients, {"loss": loss()}),
     "scaled apply_gradients": lambda: (scaler().apply_gradients, {"grads_and_vars": pairs()}),
     "scaled get_gradients": lambda: (scaler().get_gradients, {"loss": loss(), "params": ["w"]}),
-    "sum of losses minimize": lambda: (opt.Adam().minimize, {"loss": [first := loss(), first]}),
     "FixedLossScale": lambda: (amp.FixedLossScale, {"loss_scale_value": 2}),
     "UncheckedLossScale": lambda: (amp.UncheckedLossScale, {"loss_scale_value": 2}),
     "DynamicLossScale": lambda: (amp.DynamicLossScale, {}),
