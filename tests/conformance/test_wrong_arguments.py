@@ -21,7 +21,6 @@ from thinned import every
 
 from amp_rewrite import optimizers as opt
 from amp_rewrite.errors import AmpError
-from amp_rewrite.training.optimizers import registry
 
 TABLE = {**training_calls.TABLE, **model_calls.TABLE}
 Call = tuple[Callable[..., Any], dict[str, Any]]
