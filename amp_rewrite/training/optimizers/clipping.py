@@ -63,7 +63,6 @@ def clip_by_global_norm(
         The clipped gradients, and the global norm before clipping: a scalar.
 
     Raises:
-        OptimizerTypeError: `use_norm` is not a value.
         OptimizerValueError: `clip_norm` is not positive, or all gradients are None.
     """
     limit = check.number("clip_norm", clip_norm, above=True)
@@ -100,7 +99,6 @@ def clip_by_norm(gradient: Gradient, clip_norm: float, axes: Sequence[int] | Non
             gradient.
 
     Raises:
-        OptimizerTypeError: `axes` are not integers.
         OptimizerValueError: `clip_norm` is not positive, or axes are given for IndexedSlices.
     """
     limit = check.number("clip_norm", clip_norm, above=True)
@@ -160,11 +158,7 @@ def unclipped(gradient: Raw) -> Raw:
 
 
 def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
-    """Return sqrt(sum_i |g_i|^2) over gradients, a scalar; None is ignored.
-
-    Raises:
-        OptimizerValueError: All gradients are None.
-    """
+    """Return sqrt(sum_i |g_i|^2) over gradients, not all None: a scalar."""
     tensors = check.listed(gradients, "gradients")
     graph = _graph(tensors)
     b = graph.scoped(SCOPE, Part.CLIP)
@@ -189,10 +183,7 @@ def _squares(b: Builder, values: ir.Value) -> ir.Value:
 
 
 def norm_before_clipping(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
-    """Return the global norm of gradients before `clip_by_value` and `clip_by_global_norm`.
-
-    Other changes, such as `clip_by_norm` and arithmetic, are included.
-    """
+    """Return the global norm of gradients before `clip_by_value` and `clip_by_global_norm`."""
     return global_norm_of(b, [merged(b, unclipped(g), rows_only=True) for g in gradients])
 
 

@@ -13,11 +13,7 @@ from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
 
 def arguments(kind: type[Any], config: Any, error: type[AmpError]) -> dict[str, Any]:
-    """Return a copy of a configuration, checked against the arguments of a class.
-
-    Raises:
-        AmpError: `error`: it is not a mapping, or a key is missing or unknown.
-    """
+    """Return a copy of a configuration; raise `error` if it does not fit a class's arguments."""
     settings, signature = mapping(config, kind.__name__, error), inspect.signature(kind)
     try:
         signature.bind(**settings)
@@ -142,11 +138,7 @@ KERAS = tuple(entry.name for entry in fields(Settings)[3:])
 
 
 def supported(optimizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments without those of Keras that are off or change no number.
-
-    Raises:
-        OptimizerValueError: One is on that is not supported; `optimizer` is named.
-    """
+    """Return keyword arguments without those that are off or change no number; refuse others."""
     for name, remedy in _INSTEAD.items():
         setting = options.get(name)
         is_off = isinstance(setting, bool | int | float | list | tuple) and not setting
@@ -163,10 +155,7 @@ def supported(optimizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def taken(
     optimizer: str, rule: UpdateRule, options: Mapping[str, Any]
 ) -> tuple[UpdateRule, Settings]:
-    """Return the rule and the settings that keyword arguments describe.
-
-    `rule` has the arguments in our spelling; `options` are settings, and arguments in Keras's.
-    """
+    """Return the rule, with arguments in Keras's spelling, and the settings."""
     own, options = [entry.name for entry in fields(rule)], supported(optimizer, options)
     renamed = {NAMES[k]: v for k, v in options.items() if NAMES.get(k) in own}
     rest = {k: v for k, v in options.items() if NAMES.get(k) not in own}

@@ -56,13 +56,8 @@ class Accumulation:
         """Begin without a model.
 
         Args:
-            steps: The number of batches of one update.
+            steps: The number of batches of one update, 1 to 2^24.
             conditional: "if" or "select"; see `LossScaleOptimizer`.
-
-        Raises:
-            OptimizerTypeError: `steps` is not an integer.
-            OptimizerValueError: It is below 1 or above 2^24.
-            OptionError: `conditional` is neither.
         """
         self.steps = check.whole("number of batches to accumulate", steps, low=1, high=_MOST)
         self._mode = check_mode(conditional)
@@ -118,7 +113,7 @@ class Accumulation:
         return total
 
     def every(self, train_op: TrainOp) -> TrainOp:
-        """Return a step that updates with every last batch; others add up gradients.
+        """Return a step that updates with every last batch.
 
         Args:
             train_op: The step with the pairs that `add` returned.

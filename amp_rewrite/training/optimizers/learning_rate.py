@@ -39,12 +39,7 @@ class Schedule(check.Checked, ABC):
 
     @abstractmethod
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
-        """Return the multiple of the base learning rate: float32, shape ().
-
-        Args:
-            b: Adds the nodes.
-            step: The number of steps before this one: float32, shape ().
-        """
+        """Return the multiple of the base rate after `step` steps: both float32, shape ()."""
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes this schedule from."""

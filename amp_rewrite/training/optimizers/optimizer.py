@@ -43,9 +43,8 @@ from amp_rewrite.training.optimizers.learning_rate import (
     Schedule,
     restore_rate,
 )
-from amp_rewrite.training.optimizers.moving_average import averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import TrainOp, averaged
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
 
@@ -103,8 +102,7 @@ class Optimizer(HasParts):
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
-            **options: See `Settings`; and hyperparameters in Keras's spelling (`beta_1`, `beta_2`,
-                `rho`, `nesterov`).
+            **options: See `Settings`; and hyperparameters in Keras's spelling, such as `beta_1`.
 
         Raises:
             OptimizerTypeError: A keyword is unknown, or an argument has a wrong type.
@@ -424,9 +422,8 @@ class Optimizer(HasParts):
             global_step: The integer state that grows by 1: a state, a value or a name. None is the
                 graph's own, "global_step".
             name: The scope of the nodes; by default the optimizer's name.
-            experimental_aggregate_gradients: False omits `reduce_gradients`, for gradients that are
-                those of all shards.
-            skip_gradients_aggregation: True does the same.
+            experimental_aggregate_gradients: False omits `reduce_gradients`.
+            skip_gradients_aggregation: True omits `reduce_gradients`.
 
         Raises:
             OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
@@ -442,11 +439,7 @@ class Optimizer(HasParts):
         return self.apply_reduced(pairs, global_step, name)
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
-        """Return the gradient of each of `params`, clipped by the optimizer's limit.
-
-        Raises:
-            OptimizerValueError: The loss does not depend on one of them.
-        """
+        """Return the gradient of each of `params`, clipped by the optimizer's limit."""
         pairs = self.compute_gradients(loss, var_list=params)
         missing = [variable.name for gradient, variable in pairs if gradient is None]
         if missing:
@@ -475,18 +468,11 @@ class Optimizer(HasParts):
         return [np.array(state.read()) for state in self.weights]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replace the present values of `weights`.
-
-        Raises:
-            OptimizerValueError: Their number or a shape differs; nothing is replaced then.
-        """
+        """Replace the present values of `weights`; a wrong shape is an OptimizerValueError."""
         assign_all(self.name, self.weights, weights)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an optimizer like this one.
-
-        JSON can hold it, except a rule that was passed to the constructor.
-        """
+        """Return the arguments that make an optimizer like this one; JSON can hold most."""
         config: dict[str, Any] = {}
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
@@ -500,11 +486,7 @@ class Optimizer(HasParts):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
-        """Return an optimizer made from what `get_config` returned, or Keras's.
-
-        Args:
-            config: The configuration.
-            custom_objects: Name -> class of a user's schedule.
+        """Return an optimizer made from the result of `get_config`, or Keras's.
 
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.

@@ -33,10 +33,6 @@ class ParameterGroup:
         name: The group's name; by default group_1, group_2, ...
         learning_rate: Its own learning rate: a number or a schedule.
         rate_multiplier: A factor of the optimizer's learning rate, schedule included.
-        weight_decay: Its own weight decay.
-        clipnorm: See `Settings`.
-        clipvalue: See `Settings`.
-        global_clipnorm: See `Settings`; the norm is that of the group.
     """
 
     variables: Selection
@@ -136,7 +132,7 @@ class ParameterGroups(OptimizerWrapper):
 
         Raises:
             OptionError: A pattern matches none of the variables.
-            OptimizerValueError: A variable is in two groups; or see the members.
+            OptimizerValueError: A variable is in two groups.
         """
         _, pairs = check_pairs(grads_and_vars)
         steps = [
@@ -178,10 +174,7 @@ class ParameterGroups(OptimizerWrapper):
         return names
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make such groups.
-
-        JSON can hold them if variables are chosen by texts and lists of texts.
-        """
+        """Return the arguments that make such groups."""
         groups = [_settings(group) for group in self._groups]
         for group in groups:
             if isinstance(group.get("learning_rate"), Schedule):

@@ -101,11 +101,7 @@ class OptimizerStates:
 
 
 def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
-    """Replace the present values of states.
-
-    Raises:
-        OptimizerValueError: Their number or a shape differs; nothing is replaced then.
-    """
+    """Replace the present values of states, or none of them if a shape differs."""
     weights = check.listed(weights, "weights")
     if len(states) != len(weights):
         raise OptimizerValueError(
@@ -132,12 +128,7 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
 
 
 def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
-    """Return the first value of a weight; see `Optimizer.add_weight`.
-
-    Raises:
-        OptimizerTypeError: The name, the shape or the type is invalid.
-        OptimizerValueError: The initializer does not fit.
-    """
+    """Return the first value of a weight; see `Optimizer.add_weight`."""
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerTypeError("a weight needs a name", found=repr(name))
     try:

@@ -86,8 +86,8 @@ class UpdateRule(Checked):
         """Return the new value of a variable (or of rows of it) and its new slots.
 
         Args:
-            given: The variable, its gradient, and the builder of the function's body. Only tensors
-                that are passed here can be used; shapes are not known.
+            given: The variable, its gradient, and the builder of the function's body, which sees
+                only the tensors that are passed here, without shapes.
             shared: The result of the method `shared`.
             slots: The present slots, an instance of the class `slots`.
         """

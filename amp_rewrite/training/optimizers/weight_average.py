@@ -8,10 +8,9 @@ from typing import Any
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.moving_average import averaged
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import TrainOp, averaged
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 
 
@@ -28,8 +27,7 @@ class WeightAverage(OptimizerWrapper):
 
     `TrainingSession.evaluate` and `export` use the averages with `averaged=True`. Put a
     LossScaleOptimizer around this: a step that it skips averages nothing. Running statistics of
-    BatchNormalization are not averaged: to fit them to the averages, train the exported model for
-    some batches with a rate of 0 (PyTorch's update_bn).
+    BatchNormalization are not averaged.
     """
 
     def __init__(
@@ -51,8 +49,7 @@ class WeightAverage(OptimizerWrapper):
             every: The number of steps from one average to the next.
 
         Raises:
-            OptimizerTypeError: An argument has a wrong type.
-            OptimizerValueError: One is impossible, or the optimizer scales the loss.
+            OptimizerValueError: An argument is impossible, or the optimizer scales the loss.
         """
         super().__init__(optimizer)
         if optimizer.scales_loss:

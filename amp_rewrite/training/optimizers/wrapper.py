@@ -125,12 +125,7 @@ class OptimizerWrapper(Optimizer):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
-        """Return an optimizer made from what `get_config` returned.
-
-        Raises:
-            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
-            OptimizerValueError: The class of the inner optimizer is unknown.
-        """
+        """Return an optimizer made from the result of `get_config`; see `Optimizer`."""
         settings = arguments(cls, config, OptimizerTypeError)
         inner = registry.get(settings.pop(cls.inner_argument), custom_objects=custom_objects)
         return cls(**settings, **{cls.inner_argument: inner})

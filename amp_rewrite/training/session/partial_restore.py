@@ -16,8 +16,8 @@ import onnx_ir as ir
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import CheckpointError, warn
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
-from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.optimizers.slots import Slot
+from amp_rewrite.training.optimizers.train_op import COUNT
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
 

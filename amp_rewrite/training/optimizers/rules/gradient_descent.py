@@ -207,7 +207,6 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
         **options: Keyword arguments of `Optimizer`.
 
     Raises:
-        OptimizerTypeError: An argument has a wrong type.
         OptimizerValueError: A number is impossible, or nesterov without momentum.
     """
     if isinstance(weight_decay, str):
