@@ -199,10 +199,7 @@ def counter_of(given: object) -> State:
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
-    """Return the training graph, and pairs of a gradient and a state; see `apply_gradients`.
-
-    IndexedSlices without a dense_shape get that of the variable.
-    """
+    """Return the training graph, and pairs of a gradient (with a dense_shape) and a state."""
     checked_pairs = check.pairs(grads_and_vars)
     if not checked_pairs:
         raise OptimizerValueError("No variables provided.")

@@ -1,8 +1,4 @@
-"""Checks of optimizers' arguments.
-
-A wrong type is an OptimizerTypeError; a value that is out of range, not finite or not UTF-8 is an
-OptimizerValueError.
-"""
+"""Checks of optimizers' arguments: OptimizerTypeError and OptimizerValueError."""
 
 from __future__ import annotations
 
@@ -108,10 +104,7 @@ def pairs(given: Iterable[Any]) -> list[Any]:
 
 
 def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
-    """Return a field of `Checked` that holds the result of `check(name, value, **bounds)`.
-
-    None is not checked if it is the default.
-    """
+    """Return a field that holds `check(name, value, **bounds)`, or None if that is the default."""
     return dataclasses.field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 

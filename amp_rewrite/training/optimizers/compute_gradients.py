@@ -1,9 +1,4 @@
-"""Gradients of a loss with respect to variables, inside a training graph.
-
-The checks raise OptimizerTypeError for a wrong type, OptimizerValueError for a loss or variable
-that is missing, of another model, not floating-point or of another shape, and UnknownValueError for
-an unknown name.
-"""
+"""Gradients of a loss with respect to variables, inside a training graph."""
 
 from __future__ import annotations
 
@@ -99,10 +94,7 @@ def raw_gradients(
     variables: Sequence[State | GraphValue],
     grad_loss: GraphValue | None,
 ) -> list[Raw | None]:
-    """Return the gradient of each variable or value; see `Optimizer.compute_gradients`.
-
-    The graph is turned to training mode, and remembers where the gradients begin and end.
-    """
+    """Turn a graph to training mode; return the gradient of each variable or value."""
     states = [v for v in variables if isinstance(v, State)] or graph.variables(loss.value)
     turn_on_training_mode(graph, [state.value for state in states])
     graph.loss = loss

@@ -42,21 +42,14 @@ def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
 def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, type[Any]]:
     """Return a user's classes by name; None is no class."""
     custom = {} if custom_objects is None else custom_objects
-    if not isinstance(custom, Mapping):
-        wrong = [f"an object of type {type(custom).__name__}"]
-    else:
-        wrong = [
-            f"{kind!r} for {name!r}"
-            for name, kind in custom.items()
-            if not callable(getattr(kind, "from_config", None))
-        ]
-    if not wrong:
-        return custom
-    raise error(
-        "custom_objects must be a mapping from names to classes",
-        found=wrong[0],
-        expected="classes with from_config",
-    )
+    kinds = custom.values() if isinstance(custom, Mapping) else [custom]
+    wrong = [kind for kind in kinds if not callable(getattr(kind, "from_config", None))]
+    if wrong or not isinstance(custom, Mapping):
+        raise error(
+            "custom_objects must be a mapping from names to classes with from_config",
+            found=f"{wrong[0] if wrong else custom!r:.60}",
+        )
+    return custom
 
 
 def class_of(given: Any, classes: Mapping[str, type[Any]]) -> Any:
@@ -84,7 +77,7 @@ ELSEWHERE = {
 """PyTorch's name of an argument -> the name here."""
 
 _INSTEAD = {
-    "amsgrad": "only Adam and AdamW have AMSGrad, as in Keras: leave amsgrad out",
+    "amsgrad": "only Adam and AdamW have AMSGrad in Keras, and LAMB here: leave amsgrad out",
     "exclude_from_weight_decay": 'use ParameterGroups(optimizer, no_decay="bias,norm")',
     "loss_scale_factor": "write LossScaleOptimizer(optimizer, FixedLossScale(factor))",
     "ema_overwrite_frequency": "evaluate and export take averaged=True, so that the averages need "

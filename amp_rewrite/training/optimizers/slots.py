@@ -49,10 +49,7 @@ class OptimizerStates:
     def add_slot(
         self, variable: State, name: str, initializer: Any, *, kept: bool = False
     ) -> State:
-        """Return a variable's slot, made if it is missing: float64 for float64, else float32.
-
-        `kept`: a step that does not update it has it too.
-        """
+        """Return a variable's slot, made if missing; if `kept`, steps have it without update."""
         slot = self._slots.get((variable, name))
         if slot is None:
             wide = np.float64 if variable.dtype.itemsize == 8 else np.float32

@@ -114,10 +114,7 @@ def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.V
 
 
 def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
-    """Return the step that does several steps with equal conditions at once; see `group`.
-
-    `shared` are roles of states that all of them update equally.
-    """
+    """Return the step that does several with equal conditions; all update `shared` roles equally."""
     graph = steps[0].graph
     updates: dict[str, ir.Value] = {}
     for op in steps:

@@ -133,10 +133,11 @@ RULES: dict[str, tuple[Reference, type[optimizers.Optimizer], dict[str, Any]]] =
     "adamw": (adamw, optimizers.AdamW, {**ADAM, "weight_decay": 0.25}),
     "adamw amsgrad": (adamw, optimizers.AdamW, {**ADAM, "weight_decay": 0.25, "amsgrad": True}),
     "lamb": (lamb, optimizers.LAMB, {**ADAM, "weight_decay": 0.25}),
+    "lamb amsgrad": (lamb, optimizers.LAMB, {**ADAM, "weight_decay": 0.25, "amsgrad": True}),
 }
 WHOLE_TABLE = (
     *("adam", "adamw", "lamb", "penalized descent", "penalized momentum"),
-    *("amsgrad", "Keras's amsgrad", "adamw amsgrad"),
+    *("amsgrad", "Keras's amsgrad", "adamw amsgrad", "lamb amsgrad"),
 )
 """The rules by which a row without a gradient moves too."""
 

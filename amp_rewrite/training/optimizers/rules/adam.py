@@ -288,24 +288,8 @@ class LAMBRule(AdamWRule):
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(AdamW, rule=LAMBRule):
+class LAMB(AdamW, rule=LAMBRule, epsilon=1e-6, name="LAMB"):
     """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
-
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        use_locking: bool = False,
-        name: str = "LAMB",
-        *,
-        lazy: bool = False,
-        epsilon_hat: bool = False,
-        **clipping: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
 Lamb = LAMB
