@@ -114,7 +114,7 @@ def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.V
 
 
 def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
-    """Return the step that does several with equal conditions; all update `shared` roles equally."""
+    """Return the step that does several with equal conditions; all update `shared` roles."""
     graph = steps[0].graph
     updates: dict[str, ir.Value] = {}
     for op in steps:
