@@ -37,12 +37,7 @@ _SKIPS = 20
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
-    """Restore the checkpoint of a plan; return its progress.
-
-    Raises:
-        OptionError: The plan has no checkpoint.
-        CheckpointError: It does not fit the step or the plan, or training did not save it.
-    """
+    """Restore the checkpoint of a plan; return its progress."""
     if plan.checkpoint is None:
         raise OptionError("nothing to resume from", remedy="name the checkpoint file")
     return read_back(session.restore(plan.checkpoint), plan)

@@ -87,7 +87,7 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
         raise OptionError(
             "metrics are names or functions", found=f"an object of type {type(given).__name__}"
         )
-    measures = [_measure(metric) for metric in given if not _is(metric, LOSS)]
+    measures = [_measure(metric) for metric in given if callable(metric) or metric != LOSS]
     names = [measure.name for measure in measures]
     if len(set(names)) < len(names):
         raise OptionError("two metrics have one name", found=", ".join(names))
@@ -101,17 +101,13 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
 def _measure(metric: Any) -> Measure:
     if callable(metric):
         return Measure(cast("Function", metric))
-    if _is(metric, *_ACCURACIES):
+    if isinstance(metric, str) and metric in _ACCURACIES:
         return Measure()
     raise OptionError(
         "unknown metric",
         found=repr(metric),
         expected="accuracy, or a function of labels and outputs",
     )
-
-
-def _is(metric: object, *names: str) -> bool:
-    return isinstance(metric, str) and metric in names
 
 
 def _unknown(name: str, what: str) -> OptionError:

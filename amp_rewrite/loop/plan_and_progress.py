@@ -56,29 +56,19 @@ _LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0}
 
 @dataclass
 class Progress:
-    """The progress of training.
+    """The progress of training."""
 
-    Attributes:
-        epoch: Epochs done.
-        batch: Batches of the present epoch done.
-        step: Steps done in all.
-        loss: The loss of the last step.
-        fetched: The values of the last step that callbacks fetch.
-        evaluation: The results of the last evaluation.
-        loss_scale: The scale of the last step, or None if the step has none that changes.
-        skipped_steps: The number of skipped steps, or None.
-        callbacks: The states of callbacks in the checkpoint that training continues from.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss: float = math.nan
+    epoch: int = 0  # done
+    batch: int = 0  # batches of the present epoch done
+    step: int = 0  # done in all
+    loss: float = math.nan  # of the last step
     fetched: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    evaluation: dict[str, float] | None = None
-    loss_scale: float | None = None
+    """The values of the last step that callbacks fetch."""
+    evaluation: dict[str, float] | None = None  # the last results
+    loss_scale: float | None = None  # of the last step; None if the step has none that changes
     skipped_steps: int | None = None
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The states of callbacks in the checkpoint that training continues from."""
 
     def __str__(self) -> str:
         """Return a line of progress."""

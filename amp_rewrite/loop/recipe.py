@@ -141,16 +141,14 @@ def scaled(
         options: Further arguments of a dynamic loss scale, as KEY=VALUE.
     """
     check_mode(conditional)
-    if loss_scale is None:
-        loss_scale = "dynamic" if precision == FLOAT16.name else "none"
-    scale = loss_scale_of(loss_scale, max_skips, options)
+    text = loss_scale or ("dynamic" if precision == FLOAT16.name else "none")
+    scale = _loss_scale(text, max_skips, options)
     if scale is None:
         return optimizer
     return LossScaleOptimizer(optimizer, scale, conditional=conditional)
 
 
-def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) -> LossScale | None:
-    """Return a loss scale, None for "none"; see `scaled`."""
+def _loss_scale(text: str, max_skips: int, options: Iterable[str]) -> LossScale | None:
     if text == "dynamic":
         config = DynamicLossScale().get_config()
         values = dict(

@@ -26,12 +26,8 @@ Wrapper = Callable[[Any, Any], Any]
 class GlobalState:
     """The settings of the whole process.
 
-    Attributes:
-        rewrite: The type of new sessions if the graph rewrite is enabled, or None.
-        policy: The global policy.
-        chosen: Whether the program has set one of the two; if not, TensorFlow's environment
-            variable TF_ENABLE_AUTO_MIXED_PRECISION=1 enables the rewrite.
-        wrappers: (class of optimizers, function that adds a loss scale), the latest first.
+    If the program has `chosen` neither the rewrite nor a policy, TensorFlow's environment variable
+    TF_ENABLE_AUTO_MIXED_PRECISION=1 enables the rewrite.
     """
 
     def __init__(self) -> None:
@@ -40,10 +36,10 @@ class GlobalState:
 
     def reset(self) -> None:
         """Set everything back, for tests."""
-        self.rewrite: str | None = None
+        self.rewrite: str | None = None  # the type of new sessions if the rewrite is enabled
         self.policy = policy_of("float32")
         self.chosen = False
-        self.wrappers: list[tuple[type[Any], Wrapper]] = []
+        self.wrappers: list[tuple[type[Any], Wrapper]] = []  # the latest first
         self._float32_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._warned: set[str] = set()
 

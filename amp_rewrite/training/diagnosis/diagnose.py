@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -126,7 +125,7 @@ def diagnose(
     counted, ends = count_all(run), ends_of(run)
     low, scale = LOW.get(step.info.precision), _scale(run.info, states)
     return Diagnosis(
-        finite=all(counted[end].kind is Kind.FINITE for end in ends if end in counted),
+        finite=not any(counted[end].worst for end in ends if end in counted),
         first=first_non_finite(run, counted, ends),
         precision=step.info.precision,
         loss_scale=scale,
@@ -225,16 +224,7 @@ def _worse(one: LayerUnderflow, other: LayerUnderflow) -> LayerUnderflow:
     )
 
 
-class Kind(IntEnum):
-    """The worst element of a value; computations can make NaN of infinities, not vice versa."""
-
-    FINITE = 0
-    INFINITE = 1
-    NAN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
+class Census(NamedTuple):
     """The numbers of elements of a value, and its largest finite magnitude (0 if none)."""
 
     elements: int
@@ -252,9 +242,9 @@ class Census:
         return Census(numbers.size, int(infinite.sum()), int(nan.sum()), largest)
 
     @property
-    def kind(self) -> Kind:
-        """The kind of the worst element."""
-        return Kind.NAN if self.nan else Kind.INFINITE if self.infinite else Kind.FINITE
+    def worst(self) -> int:
+        """2 for NaN, 1 for an infinity, 0 if all are finite; computations never lower it."""
+        return 2 if self.nan else 1 if self.infinite else 0
 
 
 Censuses = Mapping[ir.Value, Census]
@@ -300,9 +290,9 @@ def first_non_finite(
     for node in run.model.graph:
         if has(node, Trait.HOLDS):
             continue  # somebody has written it down
-        before = max((counted[v].kind for v in inputs_of(node) if v in counted), default=0)
+        before = max((counted[v].worst for v in inputs_of(node) if v in counted), default=0)
         for value in node.outputs:
-            if value in reached and counted[value].kind > before:
+            if value in reached and counted[value].worst > before:
                 return _found(value, counted, part_word(node))
     return None
 
@@ -313,7 +303,7 @@ def _reached(counted: Censuses, ends: Iterable[ir.Value]) -> set[ir.Value]:
     left = list(ends)
     while left:
         value = left.pop()
-        if value in reached or value not in counted or counted[value].kind is Kind.FINITE:
+        if value in reached or value not in counted or not counted[value].worst:
             continue
         reached.add(value)
         node = value.producer()

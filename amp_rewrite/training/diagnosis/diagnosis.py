@@ -113,14 +113,7 @@ class Diagnosis:
         return one_line(self, self.text())
 
     def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
-        """Return the layers that lose more than a share of their gradients, the worst first.
-
-        Args:
-            share: From 0 to 1.
-
-        Raises:
-            OptionError: It is not such a number.
-        """
+        """Return layers that lose more than a share (0 to 1) of their gradients, worst first."""
         share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
         layers = [layer for layer in self.layers if layer.lost > share]
         return sorted(layers, key=lambda layer: -layer.lost)

@@ -79,14 +79,8 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
     that overflows (in float32, above 1.8e19) counts as not finite too.
 
     Gradients that were clipped count as they were before. Where a user's arithmetic can hide an
-    infinity, the gradients before it are checked too.
-
-    Args:
-        b: Adds the nodes.
-        gradients: At least one, in float32 or float64: unscaled, reduced over shards.
-
-    Returns:
-        bool, shape (); and the norm, shape (), in the widest type of the gradients.
+    infinity, the gradients before it are checked too. The results are bool, shape (), and the norm,
+    shape (), in the widest type of the gradients: float32 or float64.
     """
     sources = [unclipped(g) for g in gradients]
     norm = norm_before_clipping(b, gradients)
@@ -115,12 +109,9 @@ _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
 
 
 def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the unscaled gradients that may be infinite while the clipped results are finite.
+    """Return the unscaled gradients that arithmetic, such as a division, can hide infinities of.
 
-    A division by an infinity hides it; sums, products and norms make NaN of it.
-
-    Returns:
-        Unscaled gradient -> the groups of shards of the sums after it, in order.
+    Each comes with the groups of shards of the sums after it, in order.
     """
     ends = list(gradients)
     shown, hidden = _unscaled_before(ends, hiding=False), _unscaled_before(ends, hiding=True)

@@ -424,7 +424,6 @@ def _check_wrapped(optimizer: Optimizer, *, clips: bool) -> Optimizer:
 
 
 def _check_limit(optimizer: Optimizer, name: str, value: object) -> None:
-    """Refuse to clip gradients before the finite check sees them."""
     if name in LIMITS and value is not None:
         raise LossScaleValueError(
             f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
