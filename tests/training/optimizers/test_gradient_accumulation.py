@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
+from two_layers import SHAPES, network
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
@@ -27,23 +27,6 @@ from amp_rewrite.optimizers import (
 
 Arrays = dict[str, np.ndarray]
 BATCHES, ROWS = 3, 2
-SHAPES = {"body.weight": (3, 4), "body.bias": (4,), "head.weight": (4, 2), "head.bias": (2,)}
-
-
-def network(middle: str = "a = Tanh(h)", **more: np.ndarray) -> ir.Model:
-    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 3] x) => (float[n, 2] y) {{
-        p = MatMul(x, "body.weight")
-        h = Add(p, "body.bias")
-        {middle}
-        q = MatMul(a, "head.weight")
-        y = Add(q, "head.bias")
-    }}""")
-    random = np.random.default_rng(1)
-    arrays = {n: random.normal(size=s).astype(np.float32) for n, s in SHAPES.items()}
-    for name, array in {**arrays, **more}.items():
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return amp.load(proto)
 
 
 def batch(update: int, number: int | None = None) -> Arrays:
