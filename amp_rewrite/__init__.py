@@ -86,7 +86,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.graph.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.graph.training_graph import value as value
     from amp_rewrite.training.inject import inject_loss_scaling as inject_loss_scaling
-    from amp_rewrite.training.loss_scaling.get import get_loss_scale as get_loss_scale
+    from amp_rewrite.training.loss_scaling.loss_scale import get_loss_scale as get_loss_scale
     from amp_rewrite.training.session.training_session import TrainingSession as TrainingSession
     from amp_rewrite.training.step.build_step import build_step as build_step
     from amp_rewrite.training.training_operators import (
@@ -115,7 +115,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
             "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
             " MixedPrecisionLossScaleOptimizer UncheckedLossScale"
         ),
-        "training.loss_scaling.get": "get_loss_scale",
+        "training.loss_scaling.loss_scale": "get_loss_scale",
         "numerics.safety_check": "check",
         "numerics.compare.verdict": "Verdict",
         "numerics.compare.verify": "verify",

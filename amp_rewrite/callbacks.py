@@ -2,7 +2,6 @@
 
 from amp_rewrite.loop.ready_callbacks import Best, BestCheckpoint, CSVLogger, EarlyStopping, Watch
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.loop.tensorboard import TensorBoard
 
 __all__ = [
     "Best",
@@ -11,6 +10,5 @@ __all__ = [
     "Callback",
     "EarlyStopping",
     "Run",
-    "TensorBoard",
     "Watch",
 ]

@@ -1,8 +1,4 @@
-"""Drop-in forms of other converters' functions: their users change one import.
-
-`convert_float_to_float16` takes what the functions of that name in onnxconverter-common and in
-ONNX Runtime (`onnxruntime.transformers.float16`) take.
-"""
+"""Drop-in forms of the functions of onnxconverter-common and `onnxruntime.transformers.float16`."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
 
 _MIN_POSITIVE = (1e-7, 5.96e-8)
 _MAX_FINITE = (1e4, 65504.0)
-"""The defaults of either function, with which nobody asked for anything."""
+"""The defaults of both functions."""
 
 
 def convert_float_to_float16(
@@ -44,33 +40,30 @@ def convert_float_to_float16(
 ) -> onnx.ModelProto:
     """Return a model in mixed precision, with the arguments of other converters.
 
-    What is different: op lists decide which operators become low, so that no list of blocked
-    operators is needed; and a constant that does not fit keeps its operator in float32, where
-    others cut it off.
+    Op lists decide which operators become float16, so that no list of blocked operators is needed.
+    A constant that does not fit keeps its operator in float32; others clamp the constant.
 
     Args:
         model: The model or its file; not modified.
-        min_positive_val: Nothing is cut off here: another number than the default is warned of.
+        min_positive_val: Without effect: constants are not clamped. A number is warned of.
         max_finite_val: The same.
         keep_io_types: Whether inputs and outputs stay float32, or which of them.
-        disable_shape_infer: Makes no difference: types come from the operators' schemas.
-        op_block_list: Operators whose nodes are left as they are, besides those that the lists keep
-            in float32.
-        node_block_list: Nodes that are left as they are.
+        disable_shape_infer: Without effect: types come from the operators' schemas.
+        op_block_list: Further operators that stay as they are.
+        node_block_list: Nodes that stay as they are.
         check_fp16_ready: Refuse a model that has float16 values already.
-        force_fp16_initializers: Store large constants in 16 bits, too, if only float32 operators
-            read them and they survive it.
-        force_fp16_inputs: Refused: an operator reads what its schema and the target's kernels take.
-        use_bfloat16_as_blocked_nodes_dtype: Refused: a rewrite has one low type.
+        force_fp16_initializers: Store large constants of float32 operators in 16 bits, if they fit.
+        force_fp16_inputs: Refused: schemas and kernels say the types of inputs.
+        use_bfloat16_as_blocked_nodes_dtype: Refused: a rewrite has one 16-bit type.
         **changes: Options of `rewrite` by name, such as `target="webgpu"`.
 
     Raises:
-        OptionError: An argument cannot be followed, or names nothing in the model.
+        OptionError: An argument is not supported, or names nothing in the model.
         AmpError: The model is wrong.
     """
     del disable_shape_infer
-    _refuse({"force_fp16_inputs": force_fp16_inputs})
-    _refuse({"use_bfloat16_as_blocked_nodes_dtype": use_bfloat16_as_blocked_nodes_dtype})
+    bfloat16 = use_bfloat16_as_blocked_nodes_dtype
+    _refuse(force_fp16_inputs=force_fp16_inputs, use_bfloat16_as_blocked_nodes_dtype=bfloat16)
     _warn_of_cutting(min_positive_val, max_finite_val)
     flat = read_flat(model)
     if check_fp16_ready:
@@ -86,9 +79,9 @@ def convert_float_to_float16(
     return to_proto(rewrite(model, **options).model)
 
 
-def _refuse(argument: Mapping[str, object]) -> None:
-    """Refuse an argument that asks for what a rewrite does not do."""
-    for name, value in argument.items():
+def _refuse(**arguments: object) -> None:
+    """Refuse arguments that are not supported."""
+    for name, value in arguments.items():
         if value:
             raise OptionError(
                 f"{name} cannot be followed",

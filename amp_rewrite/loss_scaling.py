@@ -1,14 +1,13 @@
 """Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
 
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
-from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale import (
+    DynamicLossScale,
     FixedLossScale,
-    HysteresisState,
     LossScale,
     LossScaleState,
     UncheckedLossScale,
+    get,
 )
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
@@ -19,7 +18,6 @@ from amp_rewrite.training.wrappers import register_wrappers
 __all__ = [
     "DynamicLossScale",
     "FixedLossScale",
-    "HysteresisState",
     "LossScale",
     "LossScaleError",
     "LossScaleOptimizer",

@@ -9,6 +9,14 @@ from amp_rewrite.training.optimizers.clipping import (
     global_norm,
 )
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
+from amp_rewrite.training.optimizers.learning_rate import (
+    CosineSchedule,
+    ExponentialDecay,
+    LinearWarmUp,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
+    Schedule,
+)
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.parameter_groups import ParameterGroup, ParameterGroups
 from amp_rewrite.training.optimizers.registry import (
@@ -16,7 +24,6 @@ from amp_rewrite.training.optimizers.registry import (
     AdamWOptimizer,
     LAMBOptimizer,
     get,
-    register,
 )
 from amp_rewrite.training.optimizers.rules.adagrad import (
     Adadelta,
@@ -50,15 +57,6 @@ from amp_rewrite.training.optimizers.rules.rmsprop import (
     RMSprop,
     RMSPropOptimizer,
     RMSPropRule,
-)
-from amp_rewrite.training.optimizers.schedules import (
-    CosineSchedule,
-    ExponentialDecay,
-    LinearWarmUp,
-    PiecewiseConstantDecay,
-    PolynomialDecay,
-    Schedule,
-    StepSchedule,
 )
 from amp_rewrite.training.optimizers.train_op import TrainOp, group
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
@@ -109,7 +107,6 @@ __all__ = [
     "RMSPropRule",
     "RMSprop",
     "Schedule",
-    "StepSchedule",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",
@@ -120,7 +117,6 @@ __all__ = [
     "get",
     "global_norm",
     "group",
-    "register",
 ]
 
 register_wrappers()

@@ -1,4 +1,4 @@
-"""Policies: what a model computes in, and what its variables are kept in."""
+"""Policies: the types of computation and of variables."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ _TYPES = (*LOW, FLOAT32.name, "float64")
 
 @dataclass(frozen=True)
 class Policy:
-    """The types that a model computes in.
+    """The types of a model.
 
     Attributes:
         name: A type, for both; or "mixed_float16" or "mixed_bfloat16", with float32 variables.
+
+    Raises:
+        OptionError: There is no such policy.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        """Check the name.
-
-        Raises:
-            OptionError: There is no such policy.
-        """
+        """Check the name."""
         arguments.one_of("policy", self.name, _NAMES)
 
     @property
     def compute_dtype(self) -> str:
-        """The type that is computed in."""
+        """The type of computation."""
         return self.name.removeprefix(_MIXED)
 
     @property
@@ -49,9 +48,5 @@ _NAMES = (*_TYPES, *(f"{_MIXED}{name}" for name in LOW))
 
 
 def policy_of(policy: str | Policy) -> Policy:
-    """Return a policy, given itself or its name.
-
-    Raises:
-        OptionError: There is no such policy.
-    """
+    """Return a policy, given itself or its name."""
     return policy if isinstance(policy, Policy) else Policy(policy)

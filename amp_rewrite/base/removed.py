@@ -50,6 +50,7 @@ FLAGS: Mapping[str, str] = {
     "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
     "--store-weights": "leave it out: a step reads weights in float32",
     "--subnormal-share": "leave it out: 10 % of a value's magnitude may be subnormal",
+    "--tensorboard": "--metrics FILE.csv writes the rows; callbacks.Watch hands them to any writer",
     "--train-dropout": "leave it out: Dropout is applied after frozen weights too",
     "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
     "--variable": "--freeze names what is not trained",

@@ -20,11 +20,9 @@ from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.ready_callbacks import CSVLogger
 from amp_rewrite.loop.run_with_callbacks import INTERRUPTED, Callback, Run
-from amp_rewrite.loop.tensorboard import TensorBoard
 from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.as_examples import Examples, as_examples
 
 
 def train(
@@ -47,9 +45,6 @@ def train(
     ),
     metrics: Path | None = option(
         None, "Write one row per step and evaluation here (.csv).", group=OUTPUT
-    ),
-    tensorboard: Path | None = option(
-        None, "Folder for TensorBoard: the scalars of steps.", group=OUTPUT
     ),
     learning_rate: float | None = option(None, "Learning rate. Default: the step's own."),
     seed: int = option(0, "Seed of the order of examples."),
@@ -115,8 +110,6 @@ def train(
         callbacks: list[Callback] = [show]
         if is_first and metrics is not None:
             callbacks.append(CSVLogger(metrics))
-        if is_first and tensorboard is not None:
-            callbacks.append(TensorBoard(tensorboard))
         history = trainer.train(
             whole,
             epochs=epochs,

@@ -1,11 +1,11 @@
-"""Find out why training fails: train until something is not finite, and look at every value."""
+"""Find out why training fails: train until something is not finite, then check every value."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -14,10 +14,9 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
-from amp_rewrite.loop.plan_and_progress import Plan, Progress
+from amp_rewrite.loop.plan_and_progress import Plan, Progress, rest_of_epoch
 from amp_rewrite.loop.trainer import Trainer, session_options
-from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Batch
+from amp_rewrite.training.data.as_examples import Batch, as_examples
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -38,31 +37,30 @@ def doctor(
     shuffle: bool = True,
     session: Mapping[str, Any] | None = None,
 ) -> Diagnosis:
-    """Train until a loss is not finite, or until too many updates in a row are skipped; say why.
+    """Train until a loss is not finite, or too many updates in a row are skipped; find the cause.
 
-    With the arguments of `train` it meets the batches that `train` meets, in the same order.
+    With the arguments of `train`, the batches are those of `train`, in the same order.
 
     Args:
-        step: A TrainOp, a step model or its file, or an open `TrainingSession`, which goes on from
-            its states and is changed.
-        data: As for `Trainer.train`.
-        batch: As for `Trainer.train`.
-        steps: How many steps to take at most, in the first epoch or that of the checkpoint; if all
-            of them are well, the last one is looked at.
-        skips: How many skipped updates in a row are too many; the loss scale falls with each.
-        checkpoint: Where to go on from, in the middle of an epoch too; None is the beginning.
-        seed: As for `Trainer.train`.
-        shuffle: As for `Trainer.train`.
-        session: Options of `TrainingSession`: providers, precision, ... Low precision is emulated
+        step: A TrainOp, a step model or its file, or an open `TrainingSession`, which is trained.
+        data: See `Trainer.train`.
+        batch: See `Trainer.train`.
+        steps: The most steps, in the first epoch or that of the checkpoint. If all are finite, the
+            last one is examined.
+        skips: The number of skipped updates in a row that are too many.
+        checkpoint: The checkpoint to begin with; None is the beginning.
+        seed: See `Trainer.train`.
+        shuffle: See `Trainer.train`.
+        session: Options of `TrainingSession`: providers, precision, ... 16-bit types are emulated
             unless there are providers, or `emulate` says otherwise.
 
     Returns:
-        The first value that is not finite and the batch, and what underflow takes from gradients.
+        The first value that is not finite, its batch, and the underflow of gradients.
 
     Raises:
         OptionError: An argument is impossible.
         DataError: The data hold no batch.
-        AmpError: As for `Trainer.train`.
+        AmpError: See `Trainer.train`.
     """
     plan = Plan(1, batch, seed, shuffle)
     steps = arguments.integer("steps", steps, low=1)
@@ -76,7 +74,7 @@ def doctor(
 
 
 def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) -> Progress:
-    """Restore a checkpoint; return where it was saved."""
+    """Restore a checkpoint; return its progress."""
     if checkpoint is None:
         return Progress()
     kept = session.restore(checkpoint)
@@ -87,11 +85,13 @@ def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) 
 def _examine_run(
     session: TrainingSession, data: Any, plan: Plan, at: Progress, *, steps: int, skips: int
 ) -> Diagnosis:
-    """Train, and return what is found in the first step that is not well, or in the last one."""
+    """Train, and diagnose the first step that is not finite, or the last one."""
     watched = tuple(n for n in (LOSS, _FINITE, ACCUMULATED) if n in session.info.fetches)
     update: deque[Batch] = deque(maxlen=session.info.accumulate)
     skipped = 0
-    for feeds in islice(_batches(session, data, plan, at), steps):
+    examples = as_examples(data, session.info.inputs)
+    batches = rest_of_epoch(examples, plan, at, drop_last=session.fixed_batch)
+    for feeds in islice(batches, steps):
         update.append(feeds)
         at.batch, at.step = at.batch + 1, at.step + 1
         try:
@@ -111,29 +111,15 @@ def _examine_run(
 
 
 def _is_sound(session: TrainingSession) -> bool:
-    """Return whether all states are finite: an update that nothing checks shows there first."""
+    """Return whether all states are finite, where an unchecked update shows first."""
     arrays = session.state_dict().values()
     return all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
-
-
-def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> Iterator[Batch]:
-    """Return what is left of the present epoch."""
-    return as_examples(data, session.info.inputs).epoch(
-        plan.batch,
-        number=at.epoch,
-        seed=plan.seed if plan.shuffle else None,
-        start=at.batch,
-        drop_last=session.fixed_batch,
-    )
 
 
 def _diagnose_update(
     session: TrainingSession, update: Sequence[Batch], at: Progress, skipped: str | None
 ) -> Diagnosis:
-    """Look at the batches of an update until one of them is not well.
-
-    `skipped` says why it was one update too many.
-    """
+    """Diagnose the batches of an update until one is not finite; `skipped` is the reason."""
     later = len(update)
     diagnosis = None
     while diagnosis is None or (diagnosis.finite and later):

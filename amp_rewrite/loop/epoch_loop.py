@@ -1,11 +1,10 @@
-"""Epochs over examples: train, evaluate, save, and go on where training stopped."""
+"""Epochs over examples: train, evaluate, save, and resume."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -17,27 +16,27 @@ from amp_rewrite.errors import (
     OptionError,
     placed,
 )
-from amp_rewrite.loop.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.loop.metrics import Metrics
-from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
+from amp_rewrite.loop.evaluation import Metrics, check_fills, evaluate, rehearse
+from amp_rewrite.loop.plan_and_progress import (
+    SCALE,
+    Plan,
+    Progress,
+    check_begin,
+    read_back,
+    rest_of_epoch,
+)
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.training.data.examples import Batch, Examples
+from amp_rewrite.training.data.as_examples import Batch, Examples
 from amp_rewrite.training.session.feeds import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import LOSS
 
 _SKIPS = 20
-"""Skipped steps in a row at the lowest loss scale that end training, if the scale says nothing."""
-_LEAVE_OUT = "leave such examples out: np.argwhere(~np.isfinite(x)) finds them"
+"""Skipped steps in a row at the lowest loss scale that end training by default."""
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
-    """Restore the checkpoint of a plan; return where it was saved.
-
-    Raises:
-        OptionError: The plan has no checkpoint.
-        CheckpointError: It does not fit the step or the plan, or training did not save it.
-    """
+    """Restore the checkpoint of a plan; return its progress."""
     if plan.checkpoint is None:
         raise OptionError("nothing to resume from", remedy="name the checkpoint file")
     return read_back(session.restore(plan.checkpoint), plan)
@@ -53,14 +52,10 @@ def train(
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Train for the epochs of a plan; `Trainer.train` says what the arguments are and raises.
+    """Train for the epochs of a plan, from `progress` on; see `Trainer.train`.
 
-    Data in memory are looked through before the first step, others when their batch comes; held-out
-    data are tried first. If the model has a batch of a fixed size, the examples of an epoch that do
-    not fill one are left out. `progress` is where to begin, as `resume` returned it.
-
-    Returns:
-        The run: where training ended, and why if that is before its plan.
+    Data in memory, and the first held-out batch, are checked before the first step. If the model
+    has a fixed batch size, the last examples of an epoch that do not fill a batch are omitted.
     """
     progress = progress or Progress()
     _check_data(session, data, plan, progress)
@@ -87,7 +82,7 @@ def train(
 def _rehearse(
     session: TrainingSession, held_out: Examples | None, plan: Plan, metrics: Metrics
 ) -> Sequence[str]:
-    """Return what evaluations will find, having looked at the first held-out batch."""
+    """Return the names of the results of evaluations; try the first held-out batch."""
     if held_out is None:
         if metrics is not None:
             raise OptionError(
@@ -100,7 +95,7 @@ def _rehearse(
 
 
 def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: Progress) -> None:
-    """Refuse data that would be found unfit only after steps that were trained in vain."""
+    """Refuse unfit data before the first step."""
     epochs = plan.epochs - progress.epoch
     if data.once and epochs > 1:
         raise DataError(
@@ -126,21 +121,18 @@ def _check_examples(session: TrainingSession, data: Examples) -> None:
 
 
 def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
-    """Train on what is left of the present epoch; return whether it was not stopped before."""
+    """Train on the rest of the present epoch; return whether it was completed."""
     plan, at, session = run.plan, run.at, run.session
     watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None), *asked)
-    batches = data.epoch(
-        plan.batch,
-        number=at.epoch,
-        seed=plan.seed if plan.shuffle else None,
-        start=at.batch,
-        drop_last=session.fixed_batch,
-    )
-    updated, steps, spoilt = at.step, 0, 0
+    batches = rest_of_epoch(data, plan, at, drop_last=session.fixed_batch)
+    updated = at.step
     for feeds, last in _with_last(batches, looks_ahead=session.info.accumulate > 1):
-        at.note(_step(session, at, feeds, watched, last=last), asked)
+        try:
+            at.note(session.run(feeds, watched, apply=last), asked)
+        except LossScaleError as error:
+            raise error.at(at.place(1)) from error
         at.batch, at.step = at.batch + 1, at.step + 1
-        steps, spoilt = steps + 1, spoilt + _is_spoilt(session, at, feeds)
+        _check_loss(session, at, feeds)
         run.call("on_step")
         if session.waiting:
             continue
@@ -150,12 +142,6 @@ def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
         if plan.every and at.step // plan.every > updated // plan.every:
             _save(run)
         updated = at.step
-    if spoilt and spoilt == steps:
-        raise DivergenceError(
-            "every step of the epoch was skipped: all batches hold numbers that are not finite",
-            where=f"epoch {at.epoch + 1}",
-            remedy=_LEAVE_OUT,
-        )
     if not at.batch:
         raise DataError("the data hold no examples", where=data.where, found="an empty epoch")
     return True
@@ -173,12 +159,7 @@ def _end_epoch(run: Run, held_out: Examples | None, metrics: Metrics) -> None:
 
 
 def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple[Batch, bool]]:
-    """Yield batches, each with whether it is known to be the last one.
-
-    Args:
-        batches: What to read.
-        looks_ahead: Read one more before each is yielded, without which no last one is known.
-    """
+    """Yield batches, each with whether it is the last one, which only looking ahead finds."""
     if not looks_ahead:
         yield from ((batch, False) for batch in batches)
         return
@@ -187,49 +168,24 @@ def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple
             yield batch, following is None
 
 
-def _step(
-    session: TrainingSession,
-    at: Progress,
-    feeds: Batch,
-    fetches: Sequence[str],
-    *,
-    last: bool,
-) -> Mapping[str, Any]:
-    """Run the next step; the last one of an epoch applies what is accumulated.
-
-    Raises:
-        LossScaleError: The loss scale has collapsed; it names the batch.
-    """
-    try:
-        return session.run(feeds, fetches, apply=last)
-    except LossScaleError as error:
-        raise error.at(at.place(1)) from error
-
-
 def _save(run: Run) -> None:
-    """Write the plan's checkpoint, of weights that are numbers."""
+    """Write the plan's checkpoint, if all weights are finite."""
     _check_weights(run.session, run.at)
     if run.plan.checkpoint is not None:
         run.save(run.plan.checkpoint)
 
 
-def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
-    """Return whether a batch holds numbers that are not finite, and its step was skipped for them.
-
-    Raises:
-        DivergenceError: The loss is not finite, and no loss scale skips such a step.
-    """
-    if math.isfinite(at.loss):
-        return False
+def _check_loss(session: TrainingSession, at: Progress, feeds: Batch) -> None:
+    """Refuse a loss that is not finite, unless a loss scale skips the step."""
+    if math.isfinite(at.loss) or "grads_finite" in session.info.fetches:
+        return
     fed = non_finite(feeds)
-    if "grads_finite" in session.info.fetches:
-        return bool(fed)
     if fed:
         raise DivergenceError(
             "the loss is not finite, and the batch holds numbers that are not",
             where=at.place(),
             found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
-            remedy=_LEAVE_OUT,
+            remedy="leave such examples out: np.argwhere(~np.isfinite(x)) finds them",
         )
     raise DivergenceError(
         "the loss is not finite",
@@ -240,7 +196,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
 
 
 def _check_weights(session: TrainingSession, at: Progress) -> None:
-    """Refuse weights that a gradient of NaN has spoilt, which the loss tells one step later."""
+    """Refuse weights that are NaN; the loss would show them one step later."""
     for state in session.info.states:
         if state.role == "variable" and np.isnan(session.read_state(state.name)).any():
             raise DivergenceError(
@@ -253,7 +209,7 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
 
 
 def _remedy(session: TrainingSession) -> str:
-    """Return what to do against weights that become NaN: first let a loss scale check."""
+    """Return a remedy for weights that become NaN."""
     if session.info.loss_scale is not None and "grads_finite" not in session.info.fetches:
         return "use a loss scale that is checked, such as 'dynamic'"
     return "lower the learning rate or clip the gradients"

@@ -1,35 +1,27 @@
-"""How to go through the data, where training is, and what a checkpoint keeps of that."""
+"""The plan and the progress of training, and their form in a checkpoint."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.fields import OBJECT, SWITCH, Check, mapping_to, object_of, whole
 from amp_rewrite.errors import CheckpointError, OptionError, StepError
+from amp_rewrite.training.data.as_examples import Examples
 from amp_rewrite.training.session.checkpoint import check_checkpoint_name
 from amp_rewrite.training.step.step_info import LOSS
 
 SCALE = ("loss_scale", "skipped_steps")
-"""The watched values of a loss scale: the names of fetches, and of the states' roles."""
+"""Names of fetches of a loss scale, and of the states' roles."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to go through the data.
-
-    Attributes:
-        epochs: How often every example is seen in all.
-        batch: Examples in a step.
-        seed: Decides the order of the examples.
-        shuffle: Whether each epoch has an order of its own.
-        checkpoint: Where to save after each epoch, or None.
-        every: Save after every N steps too, at the end of the update under way; 0 does not.
-    """
+    """How training goes through the data; the arguments of `Trainer.train`."""
 
     epochs: int
     batch: int
@@ -39,7 +31,7 @@ class Plan:
     every: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers, and take those of numpy as Python's, which JSON can hold."""
+        """Check the numbers, and convert them to Python's."""
         for name, least in _LEAST.items():
             number = arguments.integer(name, getattr(self, name), low=least)
             object.__setattr__(self, name, number)
@@ -48,57 +40,47 @@ class Plan:
         if self.every and self.checkpoint is None:
             raise OptionError(
                 "no checkpoint is kept that could be saved more often",
-                found=f"one to be saved every {self.every} steps",
+                found=f"checkpoint_every {self.every}",
                 remedy="name the file of the checkpoint",
             )
 
     @property
     def order(self) -> dict[str, Any]:
-        """The settings that decide which examples a step sees."""
+        """The settings that decide which examples are in a step."""
         return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
 
 
 _LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0}
-"""The numbers of a plan -> the lowest that each can be."""
+"""The numbers of a plan -> the lowest value of each."""
 
 
 @dataclass
 class Progress:
-    """Where training is.
+    """The progress of training."""
 
-    Attributes:
-        epoch: Epochs done.
-        batch: Batches of the present epoch done.
-        step: Steps done in all.
-        loss: The loss of the last step.
-        fetched: What it computed besides, because callbacks asked for it.
-        evaluation: What the last evaluation found.
-        loss_scale: The scale that the last step used, or None if the step has none that changes.
-        skipped_steps: How many steps were skipped in all, or None.
-        callbacks: What the checkpoint that training goes on from keeps of the callbacks.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss: float = math.nan
+    epoch: int = 0  # done
+    batch: int = 0  # batches of the present epoch done
+    step: int = 0  # done in all
+    loss: float = math.nan  # of the last step
     fetched: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    evaluation: dict[str, float] | None = None
-    loss_scale: float | None = None
+    """The values of the last step that callbacks fetch."""
+    evaluation: dict[str, float] | None = None  # the last results
+    loss_scale: float | None = None  # of the last step; None if the step has none that changes
     skipped_steps: int | None = None
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The states of callbacks in the checkpoint that training continues from."""
 
     def __str__(self) -> str:
-        """Return where training is, for a line of progress."""
+        """Return a line of progress."""
         return f"epoch {self.epoch + 1}, step {self.step}, loss {self.loss:.4g}"
 
     def place(self, ahead: int = 0) -> str:
-        """Return where the last step was, or one some steps ahead in this epoch, in words."""
+        """Return the place of the last step, or of one some steps ahead, in words."""
         step, batch = self.step + ahead, self.batch + ahead
         return f"step {step}, batch {batch} of epoch {self.epoch + 1}"
 
     def note(self, results: Mapping[str, Any], asked: Collection[str] = ()) -> None:
-        """Take what the last step returned, of which callbacks have asked for some."""
+        """Take the results of a step; `asked` are the names that callbacks fetch."""
         self.loss = scalar_loss(results[LOSS])
         if results.keys() >= set(SCALE):
             self.loss_scale = float(results["loss_scale"])
@@ -106,8 +88,16 @@ class Progress:
         self.fetched = {name: results[name] for name in asked}
 
 
+def rest_of_epoch(
+    data: Examples, plan: Plan, at: Progress, *, drop_last: bool
+) -> Iterator[dict[str, Any]]:
+    """Return the remaining batches of the present epoch."""
+    seed = plan.seed if plan.shuffle else None
+    return data.epoch(plan.batch, number=at.epoch, seed=seed, start=at.batch, drop_last=drop_last)
+
+
 def scalar_loss(loss: Any) -> float:
-    """Return the loss that a step has computed as a number."""
+    """Return the loss of a step as a number."""
     if loss.size != 1:
         raise StepError(
             "the loss is not a scalar",
@@ -131,19 +121,14 @@ _STORED = object_of(
 
 
 def stored(at: Progress, plan: Plan, callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a checkpoint keeps of a run."""
+    """Return the part of a run in a checkpoint."""
     where = {"epoch": at.epoch, "position": at.batch, "step": at.step}
     kept = {_CALLBACKS: dict(callbacks)} if callbacks else {}
     return where | plan.order | kept
 
 
 def read_back(content: Mapping[str, Any], plan: Plan) -> Progress:
-    """Return where a run goes on from what `stored` returned.
-
-    Args:
-        content: What a checkpoint keeps, or anything else that somebody saved with one.
-        plan: The plan of the run that goes on; its checkpoint is named in errors.
-    """
+    """Return the progress that `stored` wrote into the checkpoint of a plan."""
     check_stored(content, _STORED, plan.checkpoint)
     for name, value in plan.order.items():
         if content[name] != value:
@@ -163,7 +148,7 @@ def read_back(content: Mapping[str, Any], plan: Plan) -> Progress:
 
 
 def check_begin(at: Progress, steps: int | None, where: object) -> None:
-    """Refuse to begin behind the end of the data: nothing would be trained."""
+    """Refuse to begin after the end of the data."""
     if steps is not None and at.batch > steps:
         raise CheckpointError(
             "training cannot go on from the checkpoint: position",
@@ -175,7 +160,7 @@ def check_begin(at: Progress, steps: int | None, where: object) -> None:
 
 
 def check_stored(content: object, expected: Check, where: object) -> None:
-    """Refuse what a checkpoint keeps if training did not store it."""
+    """Refuse the content of a checkpoint that training did not save."""
     misfit = expected(content, "")
     if misfit is not None:
         raise CheckpointError(

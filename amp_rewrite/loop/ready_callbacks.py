@@ -16,10 +16,6 @@ from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.loop.plan_and_progress import SCALE, Progress, check_stored
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 
-_BEST = object_of({"best": or_null(NUMBER), "step": whole(0)}, more=True)
-_WAITED = object_of({"waited": whole(0)}, more=True)
-"""The state of callbacks in checkpoints; a class that derives from one may add to it."""
-
 
 class Watch(Callback):
     """Calls a function with the progress after every step, evaluation and epoch."""
@@ -44,13 +40,13 @@ class Watch(Callback):
 class CSVLogger(Callback):
     """Writes a row to a .csv file after each step and each evaluation.
 
-    Columns are the epoch (from 1), the number of steps done, the seconds since the start, the loss
-    of the step, the loss scale that it used, the number of steps skipped so far, and what
-    evaluations find. A run that goes on from a checkpoint keeps the rows up to there.
+    Columns: the epoch (from 1), the step, the seconds since the start, the loss, the loss scale,
+    the number of skipped steps so far, and the results of evaluations. A resumed run keeps the rows
+    up to its checkpoint.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Say where the file is to be, which stays as it is until the run begins.
+        """Keep the path; the file is written when the run begins.
 
         Raises:
             OptionError: It is no path of a .csv file.
@@ -64,12 +60,7 @@ class CSVLogger(Callback):
         self._rows: csv.DictWriter[str] | None = None
 
     def on_begin(self, run: Run) -> None:
-        """Begin the file.
-
-        Raises:
-            DataError: The file to go on with cannot be read.
-            SaveError: It cannot be written.
-        """
+        """Begin the file, with the rows up to the checkpoint."""
         columns = [*run.place(), "loss", *SCALE, *run.measures]
         step = run.at.step
         kept = _rows(self.path, step) if step and self.path.exists() else []
@@ -84,12 +75,12 @@ class CSVLogger(Callback):
         self._rows.writerows(kept)
 
     def on_step(self, run: Run) -> None:
-        """Write the loss, and with a loss scale the scale and the number of skipped steps."""
+        """Write the loss, the loss scale and the number of skipped steps."""
         at = run.at
         self._add(run, loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
 
     def on_evaluation(self, run: Run) -> None:
-        """Write what the evaluation found."""
+        """Write the results of the evaluation."""
         self._add(run, **(run.at.evaluation or {}))
 
     def on_end(self, run: Run) -> None:
@@ -117,36 +108,44 @@ def _rows(path: Path, after: int) -> list[dict[str, Any]]:
         ) from error
 
 
+_KEPT = object_of(
+    {"best": or_null(NUMBER), "step": whole(0), "waited": whole(0)}, optional=("waited",), more=True
+)
+"""The state of `Best` in checkpoints."""
+
+
 class Best(Callback):
-    """Watches one number of the evaluations, and knows the best so far."""
+    """Watches one number of the evaluations, and keeps the best, its step, and the waiting since.
+
+    Attributes:
+        monitor: The name of the number.
+        best: The best number, or None.
+        step: The step of the best evaluation.
+        waited: The number of evaluations since.
+    """
 
     def __init__(self, monitor: str, mode: str | None, least: float = 0.0) -> None:
-        """Say what to watch.
+        """Choose the number.
 
         Args:
             monitor: The number: "eval_loss", "eval_accuracy", ...
-            mode: "min" or "max", what is better; None is "min" for losses and errors,
-                "max" for all else.
-            least: What counts as better must be better by more than this.
+            mode: Whether "min" or "max" is better; None is "min" for losses and errors.
+            least: The smallest improvement that counts.
 
         Raises:
             OptionError: There is no such mode, `least` is negative, or `monitor` is not a name.
         """
         if mode is not None:
             arguments.one_of("mode", mode, ("min", "max"))
-        self.monitor = arguments.text("monitor", monitor, what="the name of what to watch")
+        self.monitor = arguments.text("monitor", monitor, what="the name of a number")
         self._least = arguments.number("min_delta", least, low=0.0, expected="at least 0")
         smaller = monitor.endswith(("loss", "error"))
         self._sign = -1.0 if (mode or ("min" if smaller else "max")) == "min" else 1.0
         self.best: float | None = None
-        self.step = 0
+        self.step = self.waited = 0
 
     def check(self, run: Run) -> None:
-        """Refuse a run whose evaluations do not find the number.
-
-        Raises:
-            OptionError: There are none, or they find no such number.
-        """
+        """Refuse a run without evaluations, or whose evaluations lack the number."""
         if not run.measures:
             raise OptionError(
                 f"{type(self).__name__} watches evaluations, and there are none",
@@ -161,33 +160,26 @@ class Best(Callback):
             )
 
     def on_evaluation(self, run: Run) -> None:
-        """Compare with the best so far."""
+        """Compare with the best."""
         value = (run.at.evaluation or {})[self.monitor]
         is_better = self.best is None or self._sign * (value - self.best) > self._least
         if is_better and not math.isnan(value):
-            self.best, self.step = value, run.at.step
-            self.improved(run)
+            self.best, self.step, self.waited = value, run.at.step, 0
         else:
-            self.stayed(run)
-
-    def improved(self, run: Run) -> None:
-        """Is called when the number is the best so far."""
-
-    def stayed(self, run: Run) -> None:
-        """Is called when it is not."""
+            self.waited += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the best so far; see `Callback`."""
-        return {"best": self.best, "step": self.step}
+        """Return best, step and waited."""
+        return {"best": self.best, "step": self.step, "waited": self.waited}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the best so far; see `Callback`."""
-        check_stored(state, _BEST, None)
-        self.best, self.step = state["best"], state["step"]
+        """Take the result of `state`; a child may have added to it."""
+        check_stored(state, _KEPT, None)
+        self.best, self.step, self.waited = state["best"], state["step"], state.get("waited", 0)
 
 
 class EarlyStopping(Best):
-    """Ends training when a number of the evaluations has not become better for some time."""
+    """Ends training when a number of the evaluations has not improved for some time."""
 
     def __init__(
         self,
@@ -197,46 +189,32 @@ class EarlyStopping(Best):
         min_delta: float = 0.0,
         mode: str | None = None,
     ) -> None:
-        """Say what to watch.
+        """Choose the number.
 
         Args:
-            monitor: As for `Best`.
-            patience: After how many evaluations in a row without a better number to end.
-            min_delta: What counts as better must be better by more than this.
-            mode: As for `Best`.
+            monitor: See `Best`.
+            patience: The number of evaluations in a row without improvement that end training.
+            min_delta: The smallest improvement that counts.
+            mode: See `Best`.
 
         Raises:
-            OptionError: A number is impossible.
+            OptionError: An argument is impossible.
         """
         super().__init__(monitor, mode, min_delta)
-        self.patience, self.waited = arguments.integer("patience", patience, low=1), 0
+        self.patience = arguments.integer("patience", patience, low=1)
 
-    def improved(self, run: Run) -> None:
-        """Begin to wait anew."""
-        self.waited = 0
-
-    def stayed(self, run: Run) -> None:
-        """Wait, or end the run."""
-        self.waited += 1
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best, and end the run after too many evaluations."""
+        super().on_evaluation(run)
         if self.waited >= self.patience:
             run.stop(f"{self.monitor} was not better than {self.best} in {self.waited} evaluations")
 
-    def state(self) -> dict[str, Any]:
-        """Return the best so far and how long has been waited."""
-        return super().state() | {"waited": self.waited}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned."""
-        super().restore(state)
-        check_stored(state, _WAITED, None)
-        self.waited = state["waited"]
-
 
 class BestCheckpoint(Best):
-    """Keeps a checkpoint of the step with the best evaluation so far.
+    """Keeps a checkpoint of the step with the best evaluation.
 
-    With `restore` the session is as it was then when training has ended, early or not: what is
-    exported is the best model. Training goes on from the checkpoint of the run, not from there.
+    With `restore` the session has that state when training ends, so that the best model is
+    exported. A resumed run continues from the run's own checkpoint.
     """
 
     def __init__(
@@ -247,28 +225,23 @@ class BestCheckpoint(Best):
         mode: str | None = None,
         restore: bool = False,
     ) -> None:
-        """Say where to write it, and what to watch.
+        """Choose the file and the number.
 
         Args:
             path: The file.
-            monitor: As for `Best`.
-            mode: As for `Best`.
-            restore: Put it back when training ends.
+            monitor: See `Best`.
+            mode: See `Best`.
+            restore: Whether to restore it when training ends.
 
         Raises:
-            OptionError: An argument is of another kind, or there is no such mode.
+            OptionError: An argument is impossible.
         """
         super().__init__(monitor, mode)
         self.path = Path(path_text(path, OptionError))
         self.restores = arguments.switch("restore", restore)
 
     def check(self, run: Run) -> None:
-        """Refuse a run that cannot find the number, or has lost what it is to put back.
-
-        Raises:
-            OptionError: See `Best`.
-            CheckpointError: The best evaluation was before the run, and its file is gone.
-        """
+        """Refuse a run without the number, or a resumed one whose best checkpoint is gone."""
         super().check(run)
         if self.restores and self.best is not None and not self.path.exists():
             raise CheckpointError(
@@ -278,15 +251,13 @@ class BestCheckpoint(Best):
                 remedy="put it back, or train without restoring it",
             )
 
-    def improved(self, run: Run) -> None:
-        """Write the checkpoint."""
-        run.save(self.path)
+    def on_evaluation(self, run: Run) -> None:
+        """Compare with the best, and save if this is the best."""
+        super().on_evaluation(run)
+        if not self.waited:
+            run.save(self.path)
 
     def on_end(self, run: Run) -> None:
-        """Put it back if that is asked for, unless an error has ended the run.
-
-        Raises:
-            CheckpointError: It cannot be read.
-        """
+        """Restore the checkpoint, if asked to, unless an error has ended the run."""
         if self.restores and self.best is not None and run.failed is None:
             run.session.restore(self.path)

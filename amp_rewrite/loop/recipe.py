@@ -1,6 +1,6 @@
-"""A loss, an optimizer and a loss scale from words, as the command line gives them.
+"""A loss, an optimizer and a loss scale from words of the command line.
 
-Words that name nothing, or cannot be read, are an OptionError.
+Unknown words are an OptionError.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _RARE = ("use_locking", "name")
 def argument(
     text: str, name: str, defaults: Mapping[str, Any], rare: Collection[str] = ()
 ) -> tuple[str, Any]:
-    """Return the name and the value of an argument.
+    """Return the name and the value of an argument, given as KEY=VALUE.
 
     Args:
-        text: KEY=VALUE; dashes of the key stand for underscores, the value is JSON or a word.
-        name: What takes it.
-        defaults: The arguments that it takes -> their defaults.
-        rare: Those that an error does not name.
+        text: Dashes of the key stand for underscores; the value is JSON or a word.
+        name: The owner of the argument, for errors.
+        defaults: Its arguments -> their defaults.
+        rare: Arguments that errors do not name.
     """
     key, equals, value = text.partition("=")
     key = key.strip().replace("-", "_")
@@ -59,8 +59,6 @@ def argument(
             return key, json.loads(spelling)
         except ValueError:
             continue
-    if isinstance(present, tuple):
-        return key, (value,)
     raise OptionError(
         f"the option {key!r} has no value that can be read",
         found=value,
@@ -69,13 +67,7 @@ def argument(
 
 
 def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphValue:
-    """Return a loss.
-
-    Args:
-        model: The forward model; a loss that it lacks is added to it.
-        text: The name of a value, or KIND:PREDICTIONS:LABELS.
-        options: Arguments of the kind, as KEY=VALUE: "label_smoothing=0.1".
-    """
+    """Return a loss: a value of the model, or KIND:PREDICTIONS:LABELS with KEY=VALUE options."""
     graph = training_graph(model)
     kind, _, rest = text.partition(":")
     if graph.has(text):
@@ -98,7 +90,7 @@ def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphVal
 
 
 def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
-    """Return the names in NAME:NAME, of which either may hold colons itself."""
+    """Return the names in NAME:NAME; either may contain colons."""
     parts = text.split(":")
     splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(1, len(parts))]
     splits = [names for names in splits if all(names)]
@@ -118,13 +110,7 @@ def _scalar(loss: GraphValue) -> GraphValue:
 
 
 def optimizer_of(name: str, learning_rate: float | None, options: Iterable[str]) -> Optimizer:
-    """Return an optimizer.
-
-    Args:
-        name: Its class, in any case, with or without dashes: "adam", "gradient-descent".
-        learning_rate: The learning rate; None is the optimizer's default.
-        options: Further arguments, as KEY=VALUE with a number, true or false.
-    """
+    """Return an optimizer, of a name in any case, with or without dashes, and KEY=VALUE options."""
     identifier = name.lower().replace("-", "").replace("_", "")
     parameters = optimizers.get(identifier).get_config()
     if identifier == "sgd":  # Keras's, which is one of two classes
@@ -148,26 +134,21 @@ def scaled(
     Args:
         optimizer: The optimizer.
         loss_scale: "dynamic", a number for a fixed one, or "none"; None is "dynamic" for float16
-            and "none" for all else, whose range is that of float32.
-        precision: What forward and backward pass compute in.
+            and "none" for other types, whose range is that of float32.
+        precision: The type of forward and backward pass.
         conditional: "if" or "select"; see `LossScaleOptimizer`.
-        max_skips: After how many skipped steps in a row at its floor a dynamic loss scale is given
-            up; 0 is never.
+        max_skips: `max_consecutive_skips` of a dynamic loss scale.
         options: Further arguments of a dynamic loss scale, as KEY=VALUE.
     """
     check_mode(conditional)
-    if loss_scale is None:
-        loss_scale = "dynamic" if precision == FLOAT16.name else "none"
-    scale = loss_scale_of(loss_scale, max_skips, options)
-    return (
-        optimizer
-        if scale is None
-        else LossScaleOptimizer(optimizer, scale, conditional=conditional)
-    )
+    text = loss_scale or ("dynamic" if precision == FLOAT16.name else "none")
+    scale = _loss_scale(text, max_skips, options)
+    if scale is None:
+        return optimizer
+    return LossScaleOptimizer(optimizer, scale, conditional=conditional)
 
 
-def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) -> LossScale | None:
-    """Return a loss scale, None for "none"; see `scaled`."""
+def _loss_scale(text: str, max_skips: int, options: Iterable[str]) -> LossScale | None:
     if text == "dynamic":
         config = DynamicLossScale().get_config()
         values = dict(

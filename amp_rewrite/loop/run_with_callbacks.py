@@ -1,4 +1,4 @@
-"""A run: a session, its plan, where it is, what is called on the way, and Ctrl-C."""
+"""A run: a session, its plan and progress, its callbacks, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ from amp_rewrite.training.session.training_session import TrainingSession
 
 
 class Callback:
-    """Is called while a run trains; derive from it and define what you need.
+    """Base of objects that a run calls while it trains.
 
-    `run.at` says where training is, `run.session` trains, `run.stop(reason)` ends the run after the
-    present step, or the present update if gradients of several batches make one.
+    `run.at` is the progress, `run.session` trains, `run.stop(reason)` ends the run after the
+    present update.
     """
 
     def fetches(self, run: Run) -> Sequence[str]:
-        """Return what each step is to compute besides, for `run.at.fetched`; asked for once."""
+        """Return names of further values of each step, for `run.at.fetched`; called once."""
         return ()
 
     def check(self, run: Run) -> None:
-        """Refuse a run that lacks what the callback needs; is called before all else."""
+        """Refuse a run that the callback cannot serve; called first."""
 
     def on_begin(self, run: Run) -> None:
-        """Is called once, before the first step."""
+        """Do something before the first step."""
 
     def on_step(self, run: Run) -> None:
-        """Is called after each step."""
+        """Do something after each step."""
 
     def on_evaluation(self, run: Run) -> None:
-        """Is called after each evaluation: `run.at.evaluation` is new."""
+        """Do something after each evaluation, whose results are `run.at.evaluation`."""
 
     def on_epoch(self, run: Run) -> None:
-        """Is called after each epoch, and its evaluation."""
+        """Do something after each epoch and its evaluation."""
 
     def on_end(self, run: Run) -> None:
-        """Is called once, when training ends or an error ends it, which is `run.failed` then."""
+        """Do something when training ends; after an error, `run.failed` is the error."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the callback: anything that JSON can hold."""
+        """Return the callback's part of a checkpoint: anything that JSON can hold."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned in the run that this one goes on with.
+        """Take the result of `state` in the run that is resumed.
 
         Raises:
-            CheckpointError: A file holds something else; the run adds its name.
+            CheckpointError: The state does not fit.
         """
 
 
 class Run:
-    """The view of training that callbacks get.
+    """A run, as callbacks see it.
 
     Attributes:
         session: The session that trains.
-        plan: How to go through the data.
-        at: Where training is.
-        callbacks: What is called.
-        measures: The names of what evaluations find; none without held-out data.
+        plan: The plan.
+        at: The progress.
+        callbacks: The callbacks.
+        measures: The names of the results of evaluations; none without held-out data.
         stopped: Why the run ends before its plan, or None.
         failed: The error that has ended it, or None.
     """
@@ -78,7 +78,7 @@ class Run:
         progress: Progress | None = None,
         measures: Sequence[str] = (),
     ) -> None:
-        """Begin the clock, and give callbacks what a checkpoint kept of them."""
+        """Begin the clock, and restore the callbacks from the checkpoint."""
         self.session, self.plan = session, plan
         self.at = progress or Progress()
         self.callbacks, self.measures = tuple(callbacks), tuple(measures)
@@ -88,12 +88,13 @@ class Run:
         self._start = time.perf_counter()
         for name, callback in self._named_callbacks():
             if name in self.at.callbacks:
-                self._restore(name, callback, self.at.callbacks[name])
+                try:
+                    callback.restore(self.at.callbacks[name])
+                except CheckpointError as error:
+                    raise placed(error, f"{plan.checkpoint}, callback {name!r}") from error
 
     def stop(self, reason: str) -> None:
-        """End the run after the present update or evaluation; a checkpoint is saved if one is kept.
-
-        Of several shards, the one that says so first ends the run of all.
+        """End the run of all shards after the present update or evaluation; save its checkpoint.
 
         Args:
             reason: Why, in words.
@@ -101,7 +102,7 @@ class Run:
         self.stopped = reason
 
     def ends(self) -> bool:
-        """Return whether the run is to end here, the same on all shards, which all have to ask."""
+        """Return whether the run ends here; all shards have to ask, and get the same answer."""
         if not self._ends:
             agreed = self.session.agree(self.stopped)
             if agreed is not None:
@@ -109,7 +110,7 @@ class Run:
         return self._ends
 
     def place(self) -> dict[str, Any]:
-        """Return how rows begin: the epoch (from 1), the step, and the seconds since the start."""
+        """Return the epoch (from 1), the step, and the seconds since the start."""
         seconds = round(time.perf_counter() - self._start, 4)
         return {"epoch": self.at.epoch + 1, "step": self.at.step, "seconds": seconds}
 
@@ -121,20 +122,13 @@ class Run:
         self.session.save(path, stored(self.at, self.plan, kept))
 
     def fetches(self) -> tuple[str, ...]:
-        """Return what callbacks want of each step, every name once."""
+        """Return the names that callbacks fetch, each once."""
         return tuple(dict.fromkeys(name for c in self.callbacks for name in c.fetches(self)))
 
     def call(self, event: str) -> None:
         """Call one method of all callbacks, in their order."""
         for callback in self.callbacks:
             getattr(callback, event)(self)
-
-    def _restore(self, name: str, callback: Callback, kept: Mapping[str, Any]) -> None:
-        """Give a callback what the checkpoint keeps of it."""
-        try:
-            callback.restore(kept)
-        except CheckpointError as error:
-            raise placed(error, f"{self.plan.checkpoint}, callback {name!r}") from error
 
     def _named_callbacks(self) -> list[tuple[str, Callback]]:
         """Return the callbacks by class and number, for their states."""
@@ -148,35 +142,27 @@ class Run:
 
 
 INTERRUPTED = "interrupted"
-"""Why a run has ended that Ctrl-C has stopped."""
+"""The reason of a run that Ctrl-C has ended."""
 
 
 class Interrupt(Callback):
-    """Ends the run when it is told to."""
+    """Ends the run after a signal has come."""
 
-    def __init__(self) -> None:
-        """Nothing has been told yet."""
-        self._run: Run | None = None
-        self._told = False
+    has_come = False
 
     def on_begin(self, run: Run) -> None:
-        """Remember the run."""
-        self._run = run
-        if self._told:
+        """Stop if the signal has come."""
+        if self.has_come:
             run.stop(INTERRUPTED)
 
-    def tell(self) -> None:
-        """End the run after the present update, or as soon as it begins; those of all shards."""
-        self._told = True
-        if self._run is not None:
-            self._run.stop(INTERRUPTED)
+    on_step = on_evaluation = on_epoch = on_begin
 
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
     """Yield a callback that ends its run at SIGINT; the second SIGINT raises KeyboardInterrupt.
 
-    Outside the main thread, where Python handles no signals, nothing changes.
+    Python handles no signals outside the main thread.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
@@ -186,7 +172,7 @@ def interruptible() -> Generator[Interrupt]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
-        interrupt.tell()
+        interrupt.has_come = True
 
     signal.signal(signal.SIGINT, handle)
     try:

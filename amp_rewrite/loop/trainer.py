@@ -12,8 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
-from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.metrics import Metrics
+from amp_rewrite.loop.evaluation import Metrics, evaluate
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
 from amp_rewrite.training.data.as_examples import as_examples
@@ -22,10 +21,6 @@ from amp_rewrite.training.session.training_session import TrainingSession
 
 class Trainer:
     """A session, and the loop over data that trains it.
-
-        with amp.Trainer(optimizer.minimize(loss)) as trainer:
-            trainer.train("train.npz", epochs=10, eval="test.npz", metrics=["accuracy"])
-            trainer.session.export("trained.onnx")
 
     Attributes:
         session: The session.
@@ -42,14 +37,13 @@ class Trainer:
         """Open a session, or take an open one.
 
         Args:
-            step: A TrainOp, a step model or its file, or an open `TrainingSession`, which stays
-                the caller's to close.
-            *further: The further arguments of `TrainingSession`.
+            step: A TrainOp, a step model or its file, or an open `TrainingSession`, which the
+                caller closes.
+            *further: Further arguments of `TrainingSession`.
             **options: Its options: providers, precision, emulate, shards, ...
 
         Raises:
-            OptionError: Arguments for a session that is open already.
-            AmpError: What `TrainingSession` raises.
+            AmpError: There are arguments for an open session; or see `TrainingSession`.
         """
         self._open = ExitStack()
         if isinstance(step, TrainingSession):
@@ -80,36 +74,32 @@ class Trainer:
     ) -> History:
         """Train.
 
-        Ctrl-C ends training after the present step, with a checkpoint if one is kept; of several
-        shards, one that gets it is enough. Where gradients of several batches make an update, the
-        last one of an epoch is of those that are left, and training is evaluated, saved and ended
-        between updates only.
+        Ctrl-C, on any shard, ends training after the present update and saves the checkpoint. If
+        gradients of several batches make an update, the last update of an epoch is of the remaining
+        batches, and training is evaluated, saved and ended between updates only.
 
         Args:
             data: An .npz or .csv file; a mapping from input names to arrays, or a tuple of arrays
                 in the order of the inputs, the first axis over the examples; or batches: a torch
                 DataLoader, any iterable, or a function that returns one for each epoch.
             epochs: How often every example is seen, in all.
-            batch: Examples in a step; a DataLoader or another iterable has batches of its own.
-            eval: Held-out examples, as `data`; they are evaluated after each epoch.
-            metrics: What to measure there besides the loss: "accuracy", functions of labels and
-                outputs such as scikit-learn's, or a list of these; None is the accuracy if the
-                step says which values are its logits.
-            callbacks: What to call on the way: `amp.callbacks`, or your own.
-            checkpoint: Where to save the state after each epoch.
-            checkpoint_every: Save after every N steps too, or at the end of the update that is
-                under way then; 0 does not.
-            resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
+            batch: Examples in a step; an iterable has its own batches.
+            eval: Held-out examples, as `data`, evaluated after each epoch.
+            metrics: "accuracy", functions of labels and outputs such as scikit-learn's, or a list
+                of these; None is the accuracy if the step names its logits.
+            callbacks: Objects to call on the way: of `amp.callbacks`, or your own.
+            checkpoint: The file to save after each epoch.
+            checkpoint_every: Save also after every N steps, at the end of the update; 0 is off.
+            resume: Continue from the checkpoint, bit for bit, in the middle of an epoch too.
             seed: Decides the order of the examples.
-            shuffle: Whether each epoch has an order of its own.
+            shuffle: Whether each epoch has its own order.
 
         Returns:
-            What was measured, and why training ended.
+            The measurements, and why training ended.
 
         Raises:
-            AmpError: An argument is impossible, or could only be left out; data do not fit, which
-                is found at the first batch; the loss is not finite; a file cannot be read or
-                written.
+            AmpError: An argument is impossible or has no use; data do not fit; the loss is not
+                finite; a file cannot be read or written.
         """
         plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every)
         names = self.session.info.inputs
@@ -133,15 +123,15 @@ class Trainer:
         """Return the mean loss over held-out examples in inference mode, and metrics.
 
         Args:
-            data: As for `train`.
+            data: See `train`.
             batch: Examples to run at once.
-            metrics: As for `train`.
+            metrics: See `train`.
 
         Returns:
             "eval_loss", and "eval_<name>" for each metric.
 
         Raises:
-            AmpError: As for `train`.
+            AmpError: See `train`.
         """
         held_out = as_examples(data, self.session.info.inputs)
         return evaluate(self.session, held_out, Plan(1, batch).batch, metrics)
@@ -164,12 +154,12 @@ class History(Callback):
 
     Attributes:
         losses: Step (from 1) -> the loss of its batch.
-        evaluations: Step -> what the evaluation after it found.
+        evaluations: Step -> the results of the evaluation after it.
         stopped: Why training ended before its last epoch, or None.
     """
 
     def __init__(self) -> None:
-        """Nothing has been measured yet."""
+        """Begin without measurements."""
         self.losses: dict[int, float] = {}
         self.evaluations: dict[int, dict[str, float]] = {}
         self.stopped: str | None = None
@@ -184,7 +174,7 @@ class History(Callback):
         self.losses[run.at.step] = run.at.loss
 
     def on_evaluation(self, run: Run) -> None:
-        """Note what was found."""
+        """Note the results."""
         self.evaluations[run.at.step] = run.at.evaluation or {}
 
     def on_end(self, run: Run) -> None:
@@ -202,18 +192,15 @@ def train(
 ) -> History:
     """Train a step on data, in one call.
 
-        history = amp.train("step.onnx", "train.npz", epochs=10, eval="test.npz",
-                            output="trained.onnx")
-
     Args:
-        step: As for `Trainer`.
-        data: As for `Trainer.train`.
-        output: Where to write the trained model, or None.
+        step: See `Trainer`.
+        data: See `Trainer.train`.
+        output: The file of the trained model, or None.
         session: Options of `TrainingSession`: providers, precision, emulate, ...
-        **options: Those of `Trainer.train`.
+        **options: Options of `Trainer.train`.
 
     Raises:
-        AmpError: As for `Trainer.train`.
+        AmpError: See `Trainer.train`.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -230,29 +217,25 @@ def train(
 
 
 def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return options of a session, given as a mapping or not at all."""
+    """Return options of a session, checked; None is none."""
     names = list(inspect.signature(TrainingSession).parameters)[1:]
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping) or not options.keys() <= set(names):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    given = {} if options is None else options
+    if not isinstance(given, Mapping) or not given.keys() <= set(names):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "impossible options of a session",
-            found=f"{options!r:.60}",
+            found=f"{given!r:.60}",
             expected=f"a mapping with {', '.join(names)}",
         )
-    return options
+    return given
 
 
 def _callbacks(callbacks: Sequence[Callback]) -> Sequence[Callback]:
-    if not isinstance(callbacks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "callbacks come in a list", found=f"an object of type {type(callbacks).__name__}"
-        )
-    for callback in callbacks:
-        if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    listed = isinstance(callbacks, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    for callback in callbacks if listed else [callbacks]:
+        if not isinstance(callback, Callback) or not listed:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(
-                "not a callback",
+                "not a callback in a list",
                 found=f"an object of type {type(callback).__name__}",
-                remedy="derive its class from amp_rewrite.callbacks.Callback",
+                expected="a list of amp_rewrite.callbacks.Callback",
             )
     return callbacks

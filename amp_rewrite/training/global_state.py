@@ -1,7 +1,4 @@
-"""What is set for the whole process: the mixed precision graph rewrite and the global policy.
-
-One object holds it all; `global_state.reset()` is for tests.
-"""
+"""The settings of the whole process: the mixed precision graph rewrite and the global policy."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, PrecisionLike, low_dtype
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError, warn
 from amp_rewrite.oplists.environment import is_enabled
 from amp_rewrite.policy import Policy, policy_of
-from amp_rewrite.training.loss_scaling.get import get
+from amp_rewrite.training.loss_scaling.loss_scale import get
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 
@@ -27,34 +24,27 @@ Wrapper = Callable[[Any, Any], Any]
 
 
 class GlobalState:
-    """What is set for the whole process.
+    """The settings of the whole process.
 
-    Attributes:
-        rewrite: What new sessions compute in because the graph rewrite is enabled, or None.
-        policy: The global policy.
-        chosen: Whether the program has set one of the two; if not, TensorFlow's environment
-            variable TF_ENABLE_AUTO_MIXED_PRECISION=1 stands for the rewrite.
-        wrappers: (class of optimizers, what gives one of them a loss scale), the latest first.
+    If the program has `chosen` neither the rewrite nor a policy, TensorFlow's environment variable
+    TF_ENABLE_AUTO_MIXED_PRECISION=1 enables the rewrite.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing set."""
+        """Begin with the defaults."""
         self.reset()
 
     def reset(self) -> None:
-        """Set everything back, as in a new process."""
-        self.rewrite: str | None = None
+        """Set everything back, for tests."""
+        self.rewrite: str | None = None  # the type of new sessions if the rewrite is enabled
         self.policy = policy_of("float32")
         self.chosen = False
-        self.wrappers: list[tuple[type[Any], Wrapper]] = []
+        self.wrappers: list[tuple[type[Any], Wrapper]] = []  # the latest first
         self._float32_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._warned: set[str] = set()
 
     def precision(self) -> str | None:
-        """Return what new sessions and steps are rewritten to: "float16" or "bfloat16".
-
-        None leaves them as they are: neither the rewrite nor a mixed policy is on.
-        """
+        """Return the 16-bit type of new sessions and steps, or None for the model's own types."""
         if self.rewrite is not None:
             return self.rewrite
         if not self.chosen and is_enabled(os.environ):
@@ -62,17 +52,17 @@ class GlobalState:
         return self.policy.compute_dtype if self.policy.is_mixed else None
 
     def register_session(self, session: object, precision: str | None) -> None:
-        """Take note of a session, as long as it lives; precision is None if it is float32."""
+        """Note a session, as long as it lives; precision is None if it is float32."""
         if precision not in (FLOAT16.name, BFLOAT16.name):
             self._float32_sessions.add(session)
 
     def forget_session(self, session: object) -> None:
-        """Take note that a session is closed."""
+        """Note that a session is closed."""
         self._float32_sessions.discard(session)
 
     @property
     def float32_sessions(self) -> int:
-        """How many open sessions compute in float32."""
+        """The number of open float32 sessions."""
         return len(self._float32_sessions)
 
     def warn_once(self, key: str, text: str) -> None:
@@ -93,25 +83,23 @@ def enable_mixed_precision_graph_rewrite(
     precision: PrecisionLike | str = "float16",
     conditional: str = "if",
 ) -> Any:
-    """Let training sessions compute in low precision from now on; give an optimizer a loss scale.
+    """Rewrite new training sessions and steps to mixed precision; give an optimizer a loss scale.
 
-    Sessions and steps that are built afterwards from a training graph are rewritten: forward and
-    backward pass compute in `precision` where that is safe, while variables, slots, the loss and
-    the updates stay float32.
+    Forward and backward pass compute in `precision` where that is safe; variables, slots, the loss
+    and the updates stay float32.
 
     Args:
         opt: An optimizer, or an object of a class known to `register_loss_scale_wrapper`.
         loss_scale: A LossScale, a number, "dynamic", or a configuration.
-        precision: "float16" or "bfloat16", or such a type of numpy, onnx or torch. bfloat16 has the
-            range of float32: "dynamic" and None stand for no loss scale there, and `opt` is
-            returned as it is.
+        precision: "float16", "bfloat16", or such a type of numpy, onnx or torch. bfloat16 has the
+            range of float32: with "dynamic" or None, `opt` is returned as it is.
         conditional: See `LossScaleOptimizer`.
 
     Returns:
         The optimizer to use in place of `opt`, usually a LossScaleOptimizer.
 
     Raises:
-        LossScaleValueError: A mixed global policy is set; or `opt` cannot be wrapped. Nothing is
+        LossScaleValueError: A mixed global policy is set, or `opt` cannot be wrapped. Nothing is
             enabled then.
         OptionError: `precision` or `conditional` is unknown.
     """
@@ -136,7 +124,7 @@ def enable_mixed_precision_graph_rewrite(
 
 
 def disable_mixed_precision_graph_rewrite() -> None:
-    """Let new sessions compute in float32 again; existing ones, and wrapped optimizers, stay."""
+    """Let new sessions compute in float32 again; existing ones and optimizers stay."""
     by_variable = not global_state.chosen and is_enabled(os.environ)
     if global_state.rewrite is None and not by_variable:
         warn(f"{_DISABLE} was called although the mixed precision graph rewrite is not enabled")
@@ -144,18 +132,17 @@ def disable_mixed_precision_graph_rewrite() -> None:
 
 
 def set_global_policy(policy: str | Policy) -> None:
-    """Set what new sessions compute in, without touching any optimizer.
+    """Set the types of new sessions, without a loss scale (see `LossScaleOptimizer`).
 
-    A mixed policy, "mixed_float16" or "mixed_bfloat16", rewrites sessions that are built afterwards
-    as the graph rewrite does; a loss scale is the user's (`LossScaleOptimizer`). With a policy of
-    one type new sessions compute in the types of their model.
+    "mixed_float16" and "mixed_bfloat16" rewrite new sessions as the graph rewrite does. With a
+    policy of one type, new sessions have the types of their model.
 
     Args:
         policy: A policy or its name.
 
     Raises:
         LossScaleValueError: The policy is mixed, and the graph rewrite is enabled.
-        OptionError: No such policy.
+        OptionError: There is no such policy.
     """
     wanted = policy_of(policy)
     if wanted.is_mixed and global_state.rewrite is not None:
@@ -177,8 +164,8 @@ def register_loss_scale_wrapper(base: type[Any], wrapper: Wrapper) -> None:
     """Let `enable_mixed_precision_graph_rewrite` take optimizers of another family.
 
     Args:
-        base: A class of optimizers; a class registered later goes first.
-        wrapper: Called with an optimizer of that class and a LossScale; returns what the user gets.
+        base: A class of optimizers; the last registered class is tried first.
+        wrapper: (optimizer of that class, LossScale) -> the optimizer for the user.
 
     Raises:
         LossScaleTypeError: `base` is not a class, or `wrapper` is not callable.

@@ -113,14 +113,6 @@ OPTIMIZERS = {
     "in capitals": (["--optimizer", "RMSProp"], amp.optimizers.RMSProp()),
     "named": (["--option", "name=Mine"], amp.optimizers.Adam(name="Mine")),
     "clipping": (["--option", "global-clipnorm=0.5"], amp.optimizers.Adam(global_clipnorm=0.5)),
-    "excluded from decay": (
-        ["--optimizer", "adamw", "--option", "exclude_from_weight_decay=^b$"],
-        amp.optimizers.AdamW(exclude_from_weight_decay=["^b$"]),
-    ),
-    "several excluded": (
-        ["--optimizer", "lamb", "--option", 'exclude_from_weight_decay=["^B", "^b$"]'],
-        amp.optimizers.LAMB(exclude_from_weight_decay=["^B", "^b$"]),
-    ),
 }
 
 

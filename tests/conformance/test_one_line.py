@@ -25,7 +25,6 @@ def own(found: Any) -> list[Any]:
 def test_whatever_a_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of the tables works, too: test_wrong_arguments begins with them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("amp_rewrite.training.optimizers.registry._REGISTERED", {})
     shown: set[tuple[str, str]] = set()
     for name in TABLE.keys() - WITHOUT:
         function, known = TABLE[name]()

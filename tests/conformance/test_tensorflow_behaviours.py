@@ -315,7 +315,7 @@ CHILD_ROWS = [
     of_child("a beta of 1 is refused", lambda: opt.Adam(beta1=1.0), ValueError, "impossible beta1"),
     of_child("a negative rate is refused", lambda: opt.Adam(-1.0), ValueError, "impossible learning_rate"),
     of_child("a rate is a number", lambda: opt.Adam("fast"), TypeError, "learning_rate"),
-    of_child("the rate can be a schedule of the step", lambda: w_after(GradientDescent(opt.StepSchedule(1.0, 1, 0.5)), steps=2), [1 - 4.5, 2 + 6.0]),
+    of_child("the rate can be a schedule of the step", lambda: w_after(GradientDescent(opt.ExponentialDecay(1.0, 1, 0.5)), steps=2), [1 - 4.5, 2 + 6.0]),
 ]  # fmt: skip
 
 

@@ -184,6 +184,7 @@ def test_what_is_spelled_differently_here_says_how() -> None:
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"loss_scale_factor": 8.0}, r"LossScaleOptimizer\(optimizer, FixedLossScale"),
         ({"weight_decay": 0.1}, "use AdamW"),
+        ({"exclude_from_weight_decay": ["bias"]}, "use ParameterGroups"),
         ({"use_ema": True, "ema_overwrite_frequency": 5}, "averaged=True"),
     )
     for given, remedy in cases:

@@ -21,7 +21,6 @@ from thinned import every
 
 from amp_rewrite import optimizers as opt
 from amp_rewrite.errors import AmpError
-from amp_rewrite.training.optimizers import registry
 
 TABLE = {**training_calls.TABLE, **model_calls.TABLE}
 Call = tuple[Callable[..., Any], dict[str, Any]]
@@ -81,9 +80,8 @@ def parameters(make: Callable[[], Call]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write into a folder of the test's own; what a call registers is forgotten."""
+    """Write into a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_REGISTERED", dict(vars(registry)["_REGISTERED"]))
 
 
 def complaint(function: Callable[..., Any], arguments: dict[str, Any]) -> str | None:

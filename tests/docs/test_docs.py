@@ -38,7 +38,7 @@ NOT_RUN = {
     "docs/targets.md": ["python tools/make_kernel_table.py"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/training.md": [
-        *("tensorboard --logdir", "train_op = amp.optimizers.Adam"),
+        *("from tensorboardX", "train_op = amp.optimizers.Adam"),
         "amp-rewrite train-step digits.onnx -o step.onnx",
     ],
     "docs/webgpu.md": [

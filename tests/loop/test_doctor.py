@@ -106,17 +106,6 @@ def test_the_error_of_training_names_value_and_batch() -> None:
     assert "elements of 'e', which Exp 'act' computes (forward)" in text
 
 
-def test_the_error_of_a_collapsed_scale_names_the_value() -> None:
-    loss_scale = amp.DynamicLossScale(initial_loss_scale=2.0, max_consecutive_skips=2)
-    with amp.TrainingSession(step(optimizer=scaled(loss_scale))) as session:
-        session.run(BATCH)
-        session.run(LARGE)  # at scale 2
-        session.run(LARGE)  # at the floor
-        with pytest.raises(LossScaleError, match="which Exp 'act' computes") as caught:
-            session.run(LARGE)
-    assert len(caught.value.history) == 3
-
-
 @pytest.mark.parametrize("limit", [None, 0])
 def test_training_ends_at_a_scale_that_has_collapsed_unless_it_may_not(limit: int | None) -> None:
     loss_scale = amp.DynamicLossScale(1.0, max_consecutive_skips=limit)
@@ -127,18 +116,6 @@ def test_training_ends_at_a_scale_that_has_collapsed_unless_it_may_not(limit: in
     with pytest.raises(LossScaleError, match=r"20 steps in a row .* 'act' computes") as caught:
         amp.train(made, LARGE, epochs=30, **HOW)
     assert str(caught.value).startswith("step 20, batch 1 of epoch 20: loss scale: ")
-
-
-def test_a_session_keeps_its_own_limit_of_skips_behind_a_training() -> None:
-    scale = amp.DynamicLossScale(1.0)
-    with amp.TrainingSession(step(optimizer=scaled(scale))) as session:
-        session.limit_skips(3)
-        with pytest.raises(LossScaleError, match="3 steps in a row"):
-            amp.train(session, LARGE, epochs=30, batch=HOW["batch"])
-        session.limit_skips(0)
-        amp.train(session, BATCH, epochs=1, batch=HOW["batch"])
-        for _ in range(25):  # as before the training: nothing ends them
-            assert not session.run(LARGE)["grads_finite"]
 
 
 def test_impossible_arguments_are_refused() -> None:

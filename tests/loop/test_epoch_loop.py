@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from handmade import FORWARD, batch, model_of, train_op
+from handmade import batch, model_of, train_op
 
 import amp_rewrite as amp
 from amp_rewrite.errors import (
@@ -15,7 +15,6 @@ from amp_rewrite.errors import (
     DivergenceError,
     OptionError,
     SaveError,
-    StepError,
 )
 from amp_rewrite.loop.epoch_loop import resume, train
 from amp_rewrite.loop.evaluation import evaluate
@@ -25,18 +24,6 @@ from amp_rewrite.training.data.as_examples import DataSet
 from amp_rewrite.training.session.training_session import TrainingSession
 
 DATA = DataSet(batch(1, 50))
-
-
-def test_every_example_is_in_one_batch_and_epochs_differ():
-    order = DATA.shuffled(0, 0)
-    feeds = list(DATA.batches(16, order=order))
-    assert [len(f["x"]) for f in feeds] == [16, 16, 16, 2]
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate([f["x"] for f in feeds]), 0), np.sort(DATA.arrays["x"], 0)
-    )
-    assert (order == DATA.shuffled(0, 0)).all()
-    assert (order != DATA.shuffled(0, 1)).any()
-    assert (order != DATA.shuffled(1, 0)).any()
 
 
 @pytest.mark.parametrize(
@@ -175,29 +162,6 @@ def test_labels_that_do_not_exist_are_found_before_the_first_step(held_out):
     assert not steps
 
 
-def test_numbers_that_are_not_finite_are_named_after_the_first_step():
-    x = np.ones((9, 3), np.float32)
-    x[7, 1] = np.nan
-    data = DataSet({"x": x, "t": np.arange(9) % 4}, "data.npz")
-    text = "loss is not finite, and the batch holds numbers that are not; found x: 1 not finite"
-    with classifier() as session, pytest.raises(DivergenceError, match=text):
-        train(session, data, Plan(1, 4))
-
-
-def test_a_loss_that_is_no_scalar_is_an_error():
-    squares = amp.value(model_of(FORWARD), "s")
-    with (
-        TrainingSession(amp.optimizers.Adam().minimize(squares)) as session,
-        pytest.raises(StepError, match=r"the loss is not a scalar; found the shape \[16, 2\]"),
-    ):
-        train(session, DATA, Plan(1, 16))
-
-
-@pytest.mark.parametrize("field", ["epochs", "batch"])
-def test_a_plan_of_nothing_is_an_error(field):
-    numbers: dict[str, Any] = {"epochs": 1, "batch": 1, field: 0}
-    with pytest.raises(OptionError, match=f"impossible {field}; found 0"):
-        Plan(**numbers)
 
 
 def test_a_plan_of_numpys_numbers_is_saved(tmp_path):

@@ -83,27 +83,6 @@ def test_early_stopping_waits_and_says_why() -> None:
     assert "eval_loss was not better than" in history.stopped
 
 
-def test_the_best_checkpoint_is_that_of_the_best_evaluation(tmp_path: Path) -> None:
-    """Losses rise after the first epoch: the rate is far too high from then on."""
-
-    class Raise(callbacks.Callback):
-        def on_epoch(self, run: callbacks.Run) -> None:
-            if run.at.epoch == 2:
-                run.session.learning_rate = 1e4
-
-    best = callbacks.BestCheckpoint(tmp_path / "best.safetensors")
-    step = SGD(0.01).minimize(amp.value(model_of(CLASSIFIER), "loss"))
-    with amp.Trainer(step) as trainer:
-        history = trainer.train(
-            classes(), epochs=5, batch=30, eval=classes(1), callbacks=[best, Raise()]
-        )
-        lowest = min(history.evaluations, key=lambda k: history.evaluations[k]["eval_loss"])
-        assert best.step == lowest < 10
-        trainer.session.restore(best.path)
-        assert trainer.evaluate(classes(1))["eval_loss"] == pytest.approx(best.best)
-    assert read_checkpoint(best.path).progress["step"] == lowest
-
-
 def test_the_best_model_is_put_back_when_training_ends(tmp_path: Path) -> None:
     """The rate is far too high from the second epoch on; a resumed run goes on from its end."""
     step = SGD(0.01).minimize(amp.value(model_of(CLASSIFIER), "loss"))

@@ -66,7 +66,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/losses/test_losses": "every loss, against one table",
     "oplists/test_oplists": "the lists, their environment and levels",
     "training/optimizers/test_rules": "every rule of rules/, against one table",
-    "training/optimizers/test_torch": "every rule of rules/, against PyTorch",
     "page/test_browser": "the static files of the page, in a browser",
     "rewriting/plan/test_random_models": "the room on generated models",
     "training/session/test_session_memory": "what a session takes of memory, as a whole",

@@ -69,7 +69,7 @@ RECORDS = (
         "IndexedSlices",
         "UpdateInput",
     ),
-    *("LossScaleState", "HysteresisState", "Shards", "Diagnosis", "Run"),
+    *("LossScaleState", "Shards", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 
@@ -79,8 +79,8 @@ HOOKS = (
     *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member"),
-    *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
-    *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
+    *("Inspection.cause", "*.on_*", "*.fetches"),
+    *("Best.restore", "Callback.restore"),
     *("Run.call", "Best*.check"),
     "Callback.check",
 )

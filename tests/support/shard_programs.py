@@ -76,7 +76,7 @@ def repeated(shards, optimizer, copies=1, steps=20):
     op = optimizer.minimize(amp.value(loaded(normalised_cnn()), "loss"))
     found = []
     with amp.TrainingSession(op, threads=1, shards=shards) as session:
-        for batch in list(all_digits().batches(BATCH))[:steps]:
+        for batch in list(all_digits().epoch(BATCH))[:steps]:
             feeds = {n: np.concatenate([a] * copies) for n, a in batch.items()}
             found.append(float(session.run(feeds, "loss")["loss"]))
         statistics = {n: a.tolist() for n, a in session.state_dict().items() if n.endswith("1.var")}
@@ -259,7 +259,7 @@ def dropout(shards, folder):
     """The same images on both shards; what differs is the masks."""
     op = cross(momentum()).minimize(amp.value(loaded(dropping_cnn()), "loss"))
     data = all_digits()
-    feeds = next(data.batches(8))
+    feeds = next(data.epoch(8))
     with amp.TrainingSession(op, threads=1) as session:
         hidden = session.run(feeds, "Dropout_8/mask")["Dropout_8/mask"]
         return {

@@ -144,22 +144,6 @@ def test_sessions_without_mixed_precision_are_warned_of() -> None:
     amp.enable_mixed_precision_graph_rewrite(optimizers.Adam())  # no warning: none is open
 
 
-def test_the_warning_comes_before_the_wrap() -> None:
-    with (
-        amp.TrainingSession(op_of()),
-        pytest.warns(amp.AmpWarning, match="without mixed precision"),
-        pytest.raises(ValueError, match='"opt" must be an instance'),
-    ):
-        amp.enable_mixed_precision_graph_rewrite(None)
-
-
-def test_sessions_in_mixed_precision_are_not_warned_of() -> None:
-    optimizer = amp.enable_mixed_precision_graph_rewrite(optimizers.Adam())
-    with amp.TrainingSession(op_of(optimizer), emulate=True) as session:
-        assert session.info.precision == "float16"
-        amp.enable_mixed_precision_graph_rewrite(optimizers.Adam())
-
-
 def test_a_session_that_is_gone_is_not_warned_of() -> None:
     session = amp.TrainingSession(op_of())
     assert global_state.float32_sessions == 1
@@ -225,14 +209,6 @@ def test_registration_takes_a_class_and_a_callable() -> None:
         amp.register_loss_scale_wrapper("Adam", lambda a, b: a)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="wrapper must be callable"):
         amp.register_loss_scale_wrapper(optimizers.Adam, 3)  # pyright: ignore[reportArgumentType]
-
-
-def test_the_names_of_version_one_are_kept() -> None:
-    assert amp.MixedPrecisionLossScaleOptimizer is amp.LossScaleOptimizer
-    optimizer = amp.enable_mixed_precision_graph_rewrite_v1(optimizers.Adam())
-    assert isinstance(optimizer, amp.MixedPrecisionLossScaleOptimizer)
-    amp.disable_mixed_precision_graph_rewrite_v1()
-    assert global_state.precision() is None
 
 
 def test_float16_on_a_cpu_warns_once_with_the_reason_and_is_done() -> None:

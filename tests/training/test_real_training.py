@@ -69,7 +69,7 @@ def test_the_exported_model_has_the_original_structure_and_the_accuracy(trained,
 
 def test_dropout_and_statistics_resume_bit_for_bit(tmp_path):
     data, _ = digits()
-    feeds = list(data.batches(64))[:8]
+    feeds = list(data.epoch(64))[:8]
     with TrainingSession(cnn_op()) as whole, TrainingSession(cnn_op()) as other:
         for batch in feeds[:4]:
             whole.run(batch)
@@ -85,7 +85,7 @@ def test_dropout_and_statistics_resume_bit_for_bit(tmp_path):
 
 def test_two_seeds_drop_different_elements():
     data, _ = digits()
-    batch = next(data.batches(64))
+    batch = next(data.epoch(64))
     with TrainingSession(cnn_op(), seed=1) as first, TrainingSession(cnn_op(), seed=2) as second:
         assert first.run(batch)["loss"] != second.run(batch)["loss"]
 

@@ -1,13 +1,12 @@
-"""Examples from whatever users have: files, arrays, loaders.
-
-Data that cannot be read, hold no examples or do not fit together are a DataError.
-"""
+"""Examples from files, arrays and loaders, and their interface for the loop."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,10 +16,89 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.inputs.batches import read_batch
 from amp_rewrite.numerics.inputs.csv_tables import CSV, read_table
-from amp_rewrite.training.data.examples import Array, Batch, Epoch, Examples
+
+Array = np.ndarray[Any, Any]
+Batch = dict[str, Any]
+"""Input name -> array, or tensor on a device."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The arguments of `Examples.epoch`."""
+
+    batch: int
+    number: int = 0
+    seed: int | None = None
+    start: int = 0
+    drop_last: bool = False
+
+
+class Examples(ABC):
+    """Examples, in the batches of an epoch."""
+
+    where: object = None
+    """The file, for errors, or None."""
+
+    @property
+    def size(self) -> int | None:
+        """The number of examples; None if it is unknown before they are read."""
+        return None
+
+    @property
+    def arrays(self) -> dict[str, Array] | None:
+        """All examples, if they are in memory."""
+        return None
+
+    @property
+    def once(self) -> bool:
+        """Whether they can be read only once."""
+        return False
+
+    @abstractmethod
+    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
+        """Return the number of batches of an epoch; None if it is unknown."""
+
+    def epoch(
+        self,
+        batch: int,
+        *,
+        number: int = 0,
+        seed: int | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Iterator[Batch]:
+        """Yield the batches of one epoch; the last one may be smaller.
+
+        The batches follow from the arguments alone, so that interrupted training can continue.
+
+        Args:
+            batch: The number of examples in a batch.
+            number: The number of the epoch, from 0.
+            seed: Decides the order of the examples; None is the stored order.
+            start: The number of batches to skip.
+            drop_last: Whether to omit the last batch if it is smaller.
+
+        Raises:
+            DataError: The examples cannot be read, or not in such batches.
+            OptionError: A number is no integer, or out of range.
+        """
+        batch, number = arguments.integer("batch", batch, low=1), arguments.integer("epoch", number)
+        seed = None if seed is None else arguments.integer("seed", seed)
+        start = arguments.integer("start", start)
+        return self.batches_of(Epoch(batch, number, seed, start, drop_last))
+
+    @abstractmethod
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield the batches of an epoch; see `epoch`."""
+
+    @property
+    @abstractmethod
+    def signature(self) -> str:
+        """A description by which shards compare their data."""
+
 
 _HASHED = 1 << 20
-"""Elements of an array that its signature looks at."""
+"""The number of elements of an array that its signature covers."""
 
 
 def as_examples(given: Any, names: Sequence[str]) -> Examples:
@@ -31,13 +109,16 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
             examples; a tuple of arrays in the order of the inputs; an iterable of batches such as
             a torch DataLoader, or a function that returns one; or examples.
         names: The inputs of the step.
+
+    Raises:
+        DataError: The data cannot be read, hold no examples or do not fit together.
     """
     if isinstance(given, Examples):
         return given
     if isinstance(given, str | os.PathLike):
         return _read(Path(os.fsdecode(given)), names)
     if isinstance(given, Mapping):
-        return DataSet(_arrays(given.items()))
+        return DataSet(given)
     if isinstance(given, tuple):
         if len(given) != len(names):
             raise DataError(
@@ -45,7 +126,7 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
                 found=len(given),
                 expected=f"{len(names)}: {', '.join(names)}",
             )
-        return DataSet(_arrays(zip(names, given, strict=True)))
+        return DataSet(dict(zip(names, given, strict=True)))
     if callable(given) or isinstance(given, Iterable):
         return Stream(cast(Any, given), names)
     raise DataError(
@@ -56,11 +137,10 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
 
 
 def _read(path: Path, names: Sequence[str]) -> DataSet:
-    """Return the examples of a file."""
     if path.suffix in CSV and path.is_file():
         return DataSet(read_table(path, names), path)
     if path.suffix == ".npz" or not path.exists():
-        return DataSet.read(path)
+        return DataSet(read_batch(path), path)
     raise DataError(
         "unknown kind of data",
         where=path,
@@ -70,41 +150,19 @@ def _read(path: Path, names: Sequence[str]) -> DataSet:
     )
 
 
-def _arrays(items: Iterable[tuple[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name, values in items:
-        try:
-            array = np.asarray(values)
-        except (TypeError, ValueError) as error:
-            raise DataError("no array", where=name, found=error) from error
-        if array.dtype.kind in "OSU":
-            raise DataError(
-                "no array of numbers", where=name, found=f"elements of type {array.dtype}"
-            )
-        arrays[str(name)] = array
-    return arrays
-
-
 class Stream(Examples):
-    """Batches as they come.
+    """Batches of a source: mappings from input names to tensors, or tensors in the inputs' order.
 
-    Each is a mapping from input names to tensors, or tensors in the order of the step's inputs;
-    a tensor is what `TrainingSession.run` takes. How examples are batched and shuffled is the
-    source's affair. If it, its `sampler` or its `dataset` has a method `set_epoch`, that is called
-    before each epoch, as for PyTorch's DistributedSampler. Training that is interrupted within an
-    epoch goes on bit for bit if the source yields the same batches again: those that were seen are
-    read and left out.
+    The source batches and shuffles. If it, its `sampler` or its `dataset` has a method `set_epoch`,
+    that is called before each epoch, as for PyTorch's DistributedSampler. A run that is resumed
+    within an epoch skips the batches that it has seen, and continues bit for bit if the source
+    yields the same batches again.
     """
 
     def __init__(
         self, source: Iterable[Any] | Callable[[], Iterable[Any]], names: Sequence[str]
     ) -> None:
-        """Keep the source.
-
-        Args:
-            source: An iterable of batches, or a function that returns one for each epoch.
-            names: The inputs of the step, for batches that are tuples or lists.
-        """
+        """Keep an iterable of batches, or a function that returns one, and the inputs' names."""
         self._source, self._names = source, tuple(names)
         self._once = not callable(source) and iter(source) is source
         self._read = False
@@ -112,7 +170,7 @@ class Stream(Examples):
 
     @property
     def signature(self) -> str:
-        """The kind of the source: nobody can look into it twice."""
+        """The kind of the source."""
         return f"batches of a {self.where}"
 
     @property
@@ -123,7 +181,7 @@ class Stream(Examples):
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
         """Return the length of the source if it has one."""
         try:
-            return len(self._source)  # pyright: ignore[reportArgumentType] what has none raises
+            return len(self._source)  # pyright: ignore[reportArgumentType] others raise
         except TypeError:
             return None
 
@@ -194,33 +252,19 @@ def _length(batch: Batch) -> int:
 
 
 class DataSet(Examples):
-    """Arrays whose first dimension runs over examples.
+    """Arrays whose first dimension runs over examples; scalars go into every batch."""
 
-    Attributes:
-        arrays: Input name -> array; one without dimensions goes into every batch as it is.
-        size: The number of examples.
-        where: The file, or None.
-    """
+    def __init__(self, arrays: Mapping[str, Any], where: object = None) -> None:
+        """Check the arrays; `where` is their file.
 
-    def __init__(self, arrays: Mapping[str, Array], where: object = None) -> None:
-        """Check that the arrays have one length.
-
-        Args:
-            arrays: Input name -> array.
-            where: The file, for errors.
+        Raises:
+            DataError: They are no arrays of numbers, have different lengths, or no examples.
         """
         self.where = where
-        if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise DataError(
-                "not a data set",
-                where=where,
-                found=f"an object of type {type(arrays).__name__}",
-                expected="arrays by the names of inputs, or an .npz file",
-            )
-        self._arrays = {name: arguments.array(str(name), array) for name, array in arrays.items()}
+        self._arrays = {str(name): _numbers(name, array) for name, array in arrays.items()}
         lengths = {name: len(array) for name, array in self._arrays.items() if array.ndim}
         if not lengths or not max(lengths.values()):
-            raise DataError("the data hold no examples", where=where, found=", ".join(arrays))
+            raise DataError("the data hold no examples", where=where, found=", ".join(self._arrays))
         if len(set(lengths.values())) > 1:
             raise DataError(
                 "the arrays have different numbers of examples",
@@ -240,11 +284,6 @@ class DataSet(Examples):
         """Input name -> array."""
         return self._arrays
 
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> DataSet:
-        """Read an .npz file with one array per input."""
-        return cls(read_batch(path), path)
-
     @property
     def signature(self) -> str:
         """The names, types and shapes of the arrays, and a hash of their first bytes."""
@@ -255,38 +294,25 @@ class DataSet(Examples):
         """Return the number of batches of an epoch, with or without the smaller one at its end."""
         return self.size // batch if drop_last else -(-self.size // batch)
 
-    def batches(
-        self,
-        batch: int,
-        *,
-        order: Array | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[dict[str, Array]]:
-        """Yield the batches of one epoch; the last one may be smaller.
-
-        Args:
-            batch: The number of examples in a batch.
-            order: The order of the examples; as they are stored if None.
-            start: How many batches to leave out at the beginning.
-            drop_last: Leave the last one out if it is smaller.
-        """
-        batch = arguments.integer("batch", batch, low=1)
-        start = arguments.integer("start", start)
-        for index in range(start, self.steps(batch, drop_last=drop_last)):
-            first, stop = index * batch, min((index + 1) * batch, self.size)
+    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
+        """Yield the batches of one epoch, whose order is a function of seed and number alone."""
+        order: Array | None = None
+        if epoch.seed is not None:
+            order = np.random.default_rng([epoch.seed, epoch.number]).permutation(self.size)
+        for index in range(epoch.start, self.steps(epoch.batch, drop_last=epoch.drop_last)):
+            first, stop = index * epoch.batch, min((index + 1) * epoch.batch, self.size)
             chosen = slice(first, stop) if order is None else order[first:stop]
             yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
 
-    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Return the batches of one epoch."""
-        order = None if epoch.seed is None else self.shuffled(epoch.seed, epoch.number)
-        return self.batches(epoch.batch, order=order, start=epoch.start, drop_last=epoch.drop_last)
 
-    def shuffled(self, seed: int, epoch: int) -> Array:
-        """Return the order of the examples in an epoch: a function of seed and epoch alone."""
-        numbers = [arguments.integer("seed", seed), arguments.integer("epoch", epoch)]
-        return np.random.default_rng(numbers).permutation(self.size)
+def _numbers(name: object, values: Any) -> Array:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise DataError("no array", where=name, found=error) from error
+    if array.dtype.kind in "OSU":
+        raise DataError("no array of numbers", where=name, found=f"elements of type {array.dtype}")
+    return array
 
 
 def _hash(array: Array) -> str:

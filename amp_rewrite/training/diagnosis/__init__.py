@@ -1,1 +1,1 @@
-"""What is wrong with one run of a step: the first value that is not finite, and what underflows."""
+"""Errors of one run of a step: the first value that is not finite, and underflow."""

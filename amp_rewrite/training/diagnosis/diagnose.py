@@ -1,40 +1,122 @@
-"""Find what is wrong with one run of a step."""
+"""Find the errors of one run of a step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.io.read_object import infer_types
+from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
+from amp_rewrite.numerics.compare.intermediates import Chunks
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.rewriting.widen import widen
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow, NonFinite
-from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
+from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.loss_scaling.gradients import is_check
 from amp_rewrite.training.loss_scaling.loss_scale import ROLES
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step
-from amp_rewrite.training.step.step_info import StepInfo
+from amp_rewrite.training.step.step_info import DEFAULT_FETCHES, StepInfo
 
 Array = np.ndarray[Any, Any]
+
+_FLOATS = tuple(
+    elements.tensor(t)
+    for t in (
+        *(ir.DataType.FLOAT, ir.DataType.DOUBLE),
+        *(ir.DataType.FLOAT16, ir.DataType.BFLOAT16),
+    )
+)
+
+
+class StepValues:
+    """A step, its states and a batch. Sums over shards hold the part of this shard.
+
+    Attributes:
+        model: The step, with the fetches of its session.
+        info: Its description.
+        types: Floating-point value of the main graph -> its type.
+    """
+
+    def __init__(
+        self, step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
+    ) -> None:
+        """Keep the arguments of `diagnose`."""
+        fetches = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
+        self.model, self.info = step.cut(fetches)
+        resolve(self.model)
+        inferred = infer_types(self.model)
+        values = (v for node in self.model.graph for v in node.outputs if v.name)
+        self.types = {v: inferred[v] for v in values if inferred.get(v) in _FLOATS}
+        self.fed = {**states, **feeds}
+        self._sums = sums
+
+    def read(
+        self, names: Sequence[str], *others: ir.Model
+    ) -> Iterator[tuple[Mapping[str, Array], ...]]:
+        """Run the step, with 16-bit types emulated, and yield values in chunks that fit memory.
+
+        Yields:
+            Name -> array for the step, and for each of the other models, which have the same names.
+        """
+        models = (self.model, *others)
+        runs = [Evaluator(model, outputs=names, accumulate_low=self._sums) for model in models]
+        feeds = {name: self.fed[name] for name in runs[0].inputs if name in self.fed}
+        chunks = Chunks(names)
+        for chunk in chunks:
+            results = tuple(run.run(feeds, set(chunk)) for run in runs)
+            chunks.held = sum(int(np.asarray(v).nbytes) for each in results for v in each.values())
+            yield results
+
+
+BACKWARD = "backward"
+
+_WORDS = {
+    Part.LOSS: "forward",
+    Part.ARITHMETIC: "forward",
+    Part.RANDOM: "forward",
+    Part.GRADIENT: BACKWARD,
+    Part.CLIP: "clipping",
+    Part.ALL_REDUCE: "sum over shards",
+    Part.LOSS_SCALE: "loss scaling",
+    Part.UPDATE: "update",
+}
+
+
+def part_word(node: ir.Node) -> str:
+    """Return the part of a step that a node belongs to; a cast belongs to its input's."""
+    part = part_of(node)
+    while part is None and node.op_type == "Cast" and node.inputs[0] is not None:
+        producer = node.inputs[0].producer()
+        if producer is None:
+            break
+        node, part = producer, part_of(producer)
+    return "forward" if part is None else _WORDS[part]
+
+
+def layer_of(node: ir.Node) -> str | None:
+    """Return the node of the model that a node is the gradient of; a cast has its reader's."""
+    source = source_of(node)
+    if source is not None or node.op_type != "Cast":
+        return source
+    readers = (source_of(reader) for value in node.outputs for reader, _ in value.uses())
+    return next((layer for layer in readers if layer is not None), None)
 
 
 def diagnose(
     step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
 ) -> Diagnosis:
-    """Run a step once more, on the CPU, and look at every value.
-
-    The step has everything that can be fetched, and is not changed; `sums` is how the target adds
-    up in its precision, see `emulate_model`.
+    """Run a step once more, on the CPU, and check every value; for `sums` see `emulate_model`.
 
     Raises:
         RunError: ONNX Runtime cannot run it.
@@ -43,7 +125,7 @@ def diagnose(
     counted, ends = count_all(run), ends_of(run)
     low, scale = LOW.get(step.info.precision), _scale(run.info, states)
     return Diagnosis(
-        finite=all(counted[end].kind is Kind.FINITE for end in ends if end in counted),
+        finite=not any(counted[end].worst for end in ends if end in counted),
         first=first_non_finite(run, counted, ends),
         precision=step.info.precision,
         loss_scale=scale,
@@ -52,7 +134,7 @@ def diagnose(
 
 
 def _scale(info: StepInfo, states: Mapping[str, Array]) -> float:
-    """Return what the loss is multiplied by."""
+    """Return the loss scale of a step."""
     state = info.having(ROLES[0])
     if state is not None:
         return float(states[state.name])
@@ -60,11 +142,11 @@ def _scale(info: StepInfo, states: Mapping[str, Array]) -> float:
 
 
 _LIVES = 0.99
-"""The share of a gradient's elements that is to live: the smallest few never do."""
+"""The share of a gradient's elements that must not underflow."""
 
 
 def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflow, ...]:
-    """Return what every layer loses whose gradients are computed in a low precision."""
+    """Return the underflow of every layer whose gradients are 16-bit."""
     found = dict(_gradients(run, low))
     layers = {str(value.name): source for value, source in found.items()}
     worst_of: dict[str, LayerUnderflow] = {}
@@ -78,7 +160,7 @@ def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflo
 
 
 def _in_float32(model: ir.Model, wanted: Iterable[ir.Value]) -> ir.Model:
-    """Return a model in float32, where values that only casts made are copies of what was cast."""
+    """Return a model in float32, where results of casts are copies of their operands."""
     wide = widen(model, keep_io_types=False).model
     values = values_by_name(wide.graph)
     for value in wanted:
@@ -95,10 +177,9 @@ def _in_float32(model: ir.Model, wanted: Iterable[ir.Value]) -> ir.Model:
 
 
 def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:
-    """Yield gradients in a low precision, with the node that they are the gradient of.
+    """Yield 16-bit gradients, with the node that they are the gradient of.
 
-    They are what depends on the seed of the backward pass; its other values, such as the slopes of
-    activations, are not multiplied by the loss scale.
+    Only values that depend on the seed of the backward pass are multiplied by the loss scale.
     """
     seed = values_by_name(run.model.graph).get(run.info.seed or "")
     scaled = set() if seed is None else {seed}
@@ -115,7 +196,7 @@ def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:
 def _underflow(
     layer: str, name: str, rounded: Array, exact: Array, low: DType, scale: float
 ) -> LayerUnderflow | None:
-    """Compare one gradient with what it is in float32; None if that is nothing but zeros."""
+    """Compare one gradient with its float32 form; None if that is all zeros."""
     reference = np.abs(exact.astype(np.float64))
     alive = np.isfinite(reference) & (reference > 0)
     magnitudes = reference[alive]
@@ -135,7 +216,7 @@ def _underflow(
 
 
 def _worse(one: LayerUnderflow, other: LayerUnderflow) -> LayerUnderflow:
-    """Return the gradient that loses more, with what all of the layer need."""
+    """Return the gradient that loses more, with the scales of both."""
     return replace(
         max(one, other, key=lambda layer: layer.lost),
         lives_at=max(one.lives_at, other.lives_at),
@@ -143,24 +224,8 @@ def _worse(one: LayerUnderflow, other: LayerUnderflow) -> LayerUnderflow:
     )
 
 
-class Kind(IntEnum):
-    """What the worst element of a value is: a computation makes NaN of infinities, never back."""
-
-    FINITE = 0
-    INFINITE = 1
-    NAN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """The elements of a value.
-
-    Attributes:
-        elements: How many there are.
-        infinite: How many are infinite.
-        nan: How many are NaN.
-        largest: The largest finite magnitude; 0 if there is none.
-    """
+class Census(NamedTuple):
+    """The numbers of elements of a value, and its largest finite magnitude (0 if none)."""
 
     elements: int
     infinite: int
@@ -177,16 +242,16 @@ class Census:
         return Census(numbers.size, int(infinite.sum()), int(nan.sum()), largest)
 
     @property
-    def kind(self) -> Kind:
-        """What the worst element is."""
-        return Kind.NAN if self.nan else Kind.INFINITE if self.infinite else Kind.FINITE
+    def worst(self) -> int:
+        """2 for NaN, 1 for an infinity, 0 if all are finite; computations never lower it."""
+        return 2 if self.nan else 1 if self.infinite else 0
 
 
 Censuses = Mapping[ir.Value, Census]
 
 
 def count_all(run: StepValues) -> dict[ir.Value, Census]:
-    """Return the censuses of what a step is fed, of its constants, and of all that it computes."""
+    """Return the censuses of a step's inputs, constants and computed values."""
     censuses: dict[ir.Value, Census] = {}
     graph = run.model.graph
     for value in (*graph.inputs, *graph.initializers.values()):
@@ -202,7 +267,7 @@ def count_all(run: StepValues) -> dict[ir.Value, Census]:
 
 
 def ends_of(run: StepValues) -> list[ir.Value]:
-    """Return what has to be finite: the loss, gradients, next states and what is checked."""
+    """Return the values that must be finite: loss, gradients, next states, checked values."""
     values, info = values_by_name(run.model.graph), run.info
     names = [info.loss, *(info.gradients or {}).values(), *(s.output for s in info.states)]
     checked = [v for node in run.model.graph if is_check(node) for v in inputs_of(node)]
@@ -212,10 +277,9 @@ def ends_of(run: StepValues) -> list[ir.Value]:
 def first_non_finite(
     run: StepValues, counted: Censuses, ends: Iterable[ir.Value]
 ) -> NonFinite | None:
-    """Return the first value from which ends have what is not finite in them.
+    """Return the first value that makes an end not finite.
 
-    An infinity that nothing passes on, such as that of a mask before a softmax, is none of them.
-    Neither is one that a node only hands on.
+    An infinity that ends do not get, such as that of a mask before a softmax, does not count.
     """
     reached = _reached(counted, ends)
     fed = {*run.info.names, *run.info.inputs}
@@ -226,20 +290,20 @@ def first_non_finite(
     for node in run.model.graph:
         if has(node, Trait.HOLDS):
             continue  # somebody has written it down
-        before = max((counted[v].kind for v in inputs_of(node) if v in counted), default=0)
+        before = max((counted[v].worst for v in inputs_of(node) if v in counted), default=0)
         for value in node.outputs:
-            if value in reached and counted[value].kind > before:
+            if value in reached and counted[value].worst > before:
                 return _found(value, counted, part_word(node))
     return None
 
 
 def _reached(counted: Censuses, ends: Iterable[ir.Value]) -> set[ir.Value]:
-    """Return the values that are not finite and are on the way to an end through such values."""
+    """Return the values that are not finite, from ends backwards through such values."""
     reached: set[ir.Value] = set()
     left = list(ends)
     while left:
         value = left.pop()
-        if value in reached or value not in counted or counted[value].kind is Kind.FINITE:
+        if value in reached or value not in counted or not counted[value].worst:
             continue
         reached.add(value)
         node = value.producer()

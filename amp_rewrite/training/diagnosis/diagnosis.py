@@ -1,4 +1,4 @@
-"""What is found to be wrong with one run of a step."""
+"""The errors of one run of a step, as records."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from amp_rewrite.base.printable import one_line
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """A value with infinities or NaN that does not have them from what it is computed from.
+    """A value with infinities or NaN that its operands do not have.
 
     Attributes:
         value: Its name.
         node: The node that computes it; None for an input or a state.
         op: The operator; None for an input or a state.
-        part: Where it is: "input", "state", "constant", "forward", "backward", "clipping",
-            "sum over shards", "loss scaling" or "update".
-        layer: In the backward pass, the node of the model whose gradient it belongs to.
-        infinite: How many elements are infinite.
-        nan: How many elements are NaN.
-        elements: How many elements there are.
-        reached: The largest finite magnitude of what it is computed from; None if there is none.
+        part: "input", "state", "constant", "forward", "backward", "clipping", "sum over shards",
+            "loss scaling" or "update".
+        layer: In the backward pass, the node of the model that is differentiated.
+        infinite: The number of infinite elements.
+        nan: The number of elements that are NaN.
+        elements: The number of elements.
+        reached: The largest finite magnitude of its operands; None if there is none.
     """
 
     value: str
@@ -58,16 +58,16 @@ _ARTICLES = {"input": "an input", "state": "a state", "constant": "a constant"}
 
 @dataclass(frozen=True, slots=True)
 class LayerUnderflow:
-    """The gradients that arise where one node of the model is differentiated.
+    """The underflow of the gradients of one node of the model.
 
     Attributes:
         layer: The node.
-        value: The gradient of it that loses most.
-        elements: How many elements that gradient has.
-        zeros: The share of them that are zero.
-        lost: The share of those not zero in float32 that are zero in the low precision.
-        lives_at: The smallest loss scale, a power of two, at which 99 % of the elements that are
-            not zero in float32 stay so; of all gradients of the layer.
+        value: The gradient that loses most.
+        elements: The number of its elements.
+        zeros: The share of elements that are zero.
+        lost: The share of elements not zero in float32 that are zero in 16 bits.
+        lives_at: The smallest loss scale, a power of two, at which 99 % of the elements not zero in
+            float32 stay so; of all gradients of the layer.
         overflows_above: The largest loss scale, a power of two, at which none of them overflows.
     """
 
@@ -82,21 +82,19 @@ class LayerUnderflow:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with one run of a step.
+    """The errors of one run of a step.
 
     Attributes:
         finite: Whether the loss, all gradients and all next states are finite.
-        first: The first value that is not finite and from which the others come; None if there is
-            none.
-        precision: What forward and backward compute in.
-        loss_scale: What the loss was multiplied by.
-        layers: The layers whose gradients are computed in a low precision, in the order in which
-            the backward pass reaches them.
+        first: The first value that is not finite, which the others come from; or None.
+        precision: The type of forward and backward pass.
+        loss_scale: The loss scale of the step.
+        layers: The layers whose gradients are 16-bit, in the order of the backward pass.
         step: The number of the step, from 1, or None.
         epoch: The epoch of its batch, from 1, or None.
         batch: The number of its batch in that epoch, from 1, or None.
         loss: Its loss, or None.
-        skipped: How many updates were skipped before it, in words; None if not too many.
+        skipped: The number of updates skipped before it, in words; None if not too many.
     """
 
     finite: bool
@@ -111,25 +109,18 @@ class Diagnosis:
     skipped: str | None = None
 
     def __repr__(self) -> str:
-        """Return one line, for much is in it."""
+        """Return one line."""
         return one_line(self, self.text())
 
     def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
-        """Return the layers that lose more than a share of their gradients, the worst first.
-
-        Args:
-            share: From 0 to 1.
-
-        Raises:
-            OptionError: It is not such a number.
-        """
+        """Return layers that lose more than a share (0 to 1) of their gradients, worst first."""
         share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
         layers = [layer for layer in self.layers if layer.lost > share]
         return sorted(layers, key=lambda layer: -layer.lost)
 
     @property
     def scales(self) -> tuple[float, float] | None:
-        """The loss scale at which all layers live, and the largest at which none overflows."""
+        """The smallest loss scale without underflow, and the largest without overflow."""
         if not self.layers:
             return None
         lives = max(layer.lives_at for layer in self.layers)
@@ -146,7 +137,7 @@ class Diagnosis:
         return "no operator makes it: only constants are not finite"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as what JSON can hold; a loss that is not finite is a word."""
+        """Return all fields in a form for JSON; a loss that is not finite is a word."""
         fields = asdict(self)
         if self.loss is not None and not math.isfinite(self.loss):
             fields["loss"] = str(self.loss)

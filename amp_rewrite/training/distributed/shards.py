@@ -9,8 +9,7 @@ from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, DataError
-from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Batch, Epoch, Examples
+from amp_rewrite.training.data.as_examples import Batch, Epoch, Examples, as_examples
 from amp_rewrite.training.distributed import mpi_engine
 from amp_rewrite.training.distributed.collective import Array, Collective, compare
 from amp_rewrite.training.distributed.staged_program import SessionSharding

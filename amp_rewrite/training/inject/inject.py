@@ -25,9 +25,15 @@ from amp_rewrite.training.graph.replicas import is_collective
 from amp_rewrite.training.graph.training_graph import NO_NUMBERS
 from amp_rewrite.training.inject.regions import Regions, mark_parts, regions_of
 from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
-from amp_rewrite.training.loss_scaling.get import get, serialize
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, AnyState, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    PREFIX,
+    ROLES,
+    LossScale,
+    LossScaleState,
+    get,
+    serialize,
+)
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import values_by_name
@@ -270,7 +276,7 @@ def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     graph.initializers[str(value.name)] = value
 
 
-def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
+def add_scale(b: Builder, loss_scale: LossScale) -> LossScaleState:
     """Return a loss scale's states, graph inputs with defaults, and its constants."""
     values: dict[str, ir.Value] = {}
     initial = loss_scale.initial_state()
@@ -337,8 +343,8 @@ class Injected:
         fetched: Name of a graph output -> its value, unscaled.
     """
 
-    scale: AnyState
-    next_scale: AnyState
+    scale: LossScaleState
+    next_scale: LossScaleState
     finite: ir.Value | None
     norm: ir.Value | None
     following: dict[str, ir.Value]

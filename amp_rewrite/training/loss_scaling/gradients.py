@@ -1,4 +1,4 @@
-"""Gradients on their way from the loss to the update: scaled, unscaled, checked, multiplied."""
+"""Gradients between the loss and the update: scaled, unscaled and checked."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.graph.metadata_keys import CHECK_KEY, UNSCALED_KEY
+from amp_rewrite.graph.metadata_keys import CHECK_KEY, UNCLIPPED_KEY, UNSCALED_KEY
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum, groups_of, is_collective
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.optimizers.clipping import (
-    global_norm_of,
-    known_norm,
-    norm_before_clipping,
-    unclipped,
-)
+from amp_rewrite.training.optimizers.clipping import global_norm_of, norm_before_clipping, unclipped
 from amp_rewrite.training.optimizers.gradient import (
     Raw,
     merged,
@@ -35,10 +30,7 @@ Pairs = list[tuple[Any, State]]
 def scaled_seed(
     b: Builder, loss: GraphValue, scale: Any, grad_loss: GraphValue | None
 ) -> GraphValue:
-    """Return what arrives at the loss: the scale, times the user's gradient.
-
-    `scale` is float32, shape (); no `grad_loss` is ones.
-    """
+    """Return the scale (float32, shape ()) times the user's gradient of the loss, by default 1."""
     if grad_loss is None:
         return GraphValue(loss.graph, b.expand_like(scale, loss.value))
     wide = b.type_of(grad_loss.value)
@@ -47,13 +39,9 @@ def scaled_seed(
 
 
 def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
-    """Return a gradient times the reciprocal of the loss scale.
+    """Return a gradient times the reciprocal of the loss scale (float32, shape ()).
 
-    Indices of a sparse one are kept; `reciprocal` is float32, shape ().
-
-    Returns:
-        The gradient in float32; in float64 if it was: what underflows in float16 must not be
-        rounded to it again.
+    The product is float32, or float64 for float64 gradients: float16 could underflow again.
     """
     values = values_of(gradient)
     dtype = ir.DataType.DOUBLE if b.type_of(values).itemsize > 4 else ir.DataType.FLOAT
@@ -68,38 +56,31 @@ def without_repeated_indices(
 ) -> Pairs:
     """Return gradients whose indices do not repeat, as check and update both need them.
 
-    `rows_only` is for an update that changes only the rows that a sparse gradient has.
+    `rows_only`: the update changes only the rows that a sparse gradient has.
     """
-    raw = [None if g is None else unwrap(g) for g, _ in pairs]
-    if known_norm([g for g in raw if g is not None]) is not None:
-        return pairs
-    raw = [None if g is None else merged(b, g, rows_only=rows_only) for g in raw]
-    return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
+    found: Pairs = []
+    for gradient, variable in pairs:
+        raw = None if gradient is None else unwrap(gradient)
+        if raw is not None and UNCLIPPED_KEY not in values_of(raw).meta:
+            raw = merged(b, raw, rows_only=rows_only)
+        found.append((wrap(graph, raw), variable))
+    return found
 
 
 def is_check(node: ir.Node) -> bool:
-    """Return whether a node decides whether gradients are finite by their norm."""
+    """Return whether a node compares the norm of gradients with the largest number."""
     return CHECK_KEY in node.metadata_props
 
 
 def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.Value]:
     """Return whether all gradients are finite, and their global norm.
 
-    The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
-    that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
-    1.8e19: such a step counts as not finite too.
+    The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares do not cancel. A norm
+    that overflows (in float32, above 1.8e19) counts as not finite too.
 
-    The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
-    `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
-    infinity otherwise, the gradients before it are checked besides.
-
-    Args:
-        b: Adds the nodes.
-        gradients: At least one, in float32 or float64: unscaled, reduced over shards. Values of
-            equal indices of a sparse one are summed first.
-
-    Returns:
-        bool, shape (); and the norm, shape (), in the widest type of the gradients.
+    Gradients that were clipped count as they were before. Where a user's arithmetic can hide an
+    infinity, the gradients before it are checked too. The results are bool, shape (), and the norm,
+    shape (), in the widest type of the gradients: float32 or float64.
     """
     sources = [unclipped(g) for g in gradients]
     norm = norm_before_clipping(b, gradients)
@@ -114,7 +95,7 @@ def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.
 
 
 def _checked(b: Builder, norm: ir.Value) -> ir.Value:
-    """Return whether a norm is finite: bool, shape (), by a node that `is_check` knows."""
+    """Return whether a norm is finite: bool, shape (), by a node for `is_check`."""
     largest = float(np.finfo(b.type_of(norm).numpy()).max)
     finite = b.less_or_equal(norm, largest)  # false for infinity and for NaN
     node = finite.producer()
@@ -124,18 +105,13 @@ def _checked(b: Builder, norm: ir.Value) -> ir.Value:
 
 
 _BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
-"""Where nodes between compute_gradients and apply_gradients belong."""
+"""The parts of the nodes between compute_gradients and apply_gradients."""
 
 
 def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the unscaled gradients that may be infinite while what is made of them is finite.
+    """Return the unscaled gradients that arithmetic, such as a division, can hide infinities of.
 
-    `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and
-    the other ways to clip make NaN.
-
-    Returns:
-        Unscaled gradient -> the groups of shards that its effects were summed over, in the order of
-        the sums.
+    Each comes with the groups of shards of the sums after it, in order.
     """
     ends = list(gradients)
     shown, hidden = _unscaled_before(ends, hiding=False), _unscaled_before(ends, hiding=True)
@@ -143,7 +119,7 @@ def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Gro
 
 
 def _unscaled_before(ends: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the unscaled gradients before values, through nodes that hide too if `hiding`."""
+    """Return the unscaled gradients before values; with `hiding` also through nodes that hide."""
     groups_before: dict[ir.Value, tuple[Groups, ...]] = {}
     left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in ends]
     seen: set[ir.Value] = set()
@@ -166,7 +142,7 @@ def _unscaled_before(ends: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tu
 
 
 def _shown(node: ir.Node) -> list[ir.Value | None]:
-    """Return the inputs of a node that its result is finite only with."""
+    """Return the inputs of a node that must be finite if its result is."""
     # ScatterND makes a gradient of IndexedSlices, every one of which it adds.
     shows = has(node, Trait.SHOWS_NONFINITE, Trait.REARRANGES) or is_collective(node)
     if shows or node.op_type == "ScatterND":

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
+
+import onnx_ir as ir
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
-from amp_rewrite.graph.step_part import Part
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.training.loss_scaling.get import get, restored, serialize
 from amp_rewrite.training.loss_scaling.gradients import (
     finite_and_norm,
     scaled_seed,
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
-from amp_rewrite.training.loss_scaling.skipped_step import (
-    always_applied,
-    present_state,
-    skipped_unless_finite,
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+    LossScaleState,
+    get,
+    restored,
+    serialize,
 )
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry
@@ -33,7 +37,7 @@ from amp_rewrite.training.optimizers.compute_gradients import (
     check_float,
     check_loss,
 )
-from amp_rewrite.training.optimizers.conditional_update import check_mode
+from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
 from amp_rewrite.training.optimizers.config import (
     KERAS,
     LIMITS,
@@ -46,7 +50,7 @@ from amp_rewrite.training.optimizers.config import (
 from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable
-from amp_rewrite.training.optimizers.train_op import FINITE, TrainOp
+from amp_rewrite.training.optimizers.train_op import FINITE, NORM, TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper, unscalable
 
 _DYNAMIC = "dynamic"
@@ -56,20 +60,16 @@ class LossScaleOptimizer(OptimizerWrapper):
     """Scales the loss, unscales gradients, and applies an optimizer if they are finite.
 
     The loss scale multiplies the seed of the backward pass, in float32, so that no gradient
-    underflows in low precision; gradients are multiplied by its reciprocal in float32. If one of
-    them is not finite, the step changes no variable, slot, statistic or counter of steps, but the
-    loss scale only, and where the random numbers of Dropout go on: a batch that is tried again is
-    not thinned out equally (P. Micikevicius et al., "Mixed Precision Training", 2018,
-    https://arxiv.org/abs/1710.03740).
+    underflows in 16 bits; gradients are multiplied by its reciprocal in float32. If one of them is
+    not finite, the step is skipped: only the loss scale and the Dropout counter advance, so that a
+    retried batch gets a new mask (P. Micikevicius et al., "Mixed Precision Training", 2018,
+    https://arxiv.org/abs/1710.03740). A FixedLossScale stays when it skips a step; an
+    UncheckedLossScale applies every step.
 
-    With a FixedLossScale steps are skipped, too, and the scale stays. An UncheckedLossScale applies
-    every step.
-
-    It has two forms. The experimental one of TensorFlow is `LossScaleOptimizer(optimizer,
-    loss_scale)`, whose optimizer may not clip. That of TensorFlow 2.4 to Keras 3 names
+    It has two forms. In TensorFlow's experimental form, `LossScaleOptimizer(optimizer,
+    loss_scale)`, the optimizer may not clip. The form of TensorFlow 2.4 to Keras 3 names
     `inner_optimizer=`, `dynamic=`, `initial_scale=` or `dynamic_growth_steps=`, or has True or
-    False in the second place; its optimizer may clip, which is done to unscaled gradients, after
-    the finite check.
+    False in the second place. Its optimizer may clip: unscaled gradients, after the finite check.
 
     Every other attribute is that of the wrapped optimizer.
 
@@ -97,17 +97,15 @@ class LossScaleOptimizer(OptimizerWrapper):
         """Wrap an optimizer.
 
         Args:
-            optimizer: Any optimizer; in the experimental form one that does not clip gradients
-                itself.
-            loss_scale: A LossScale, or what `loss_scaling.get` takes. Optimizers that are given
-                one LossScale share its present value. True or False is `dynamic`.
+            optimizer: Any optimizer; in the experimental form one that does not clip.
+            loss_scale: A LossScale, or an argument of `loss_scaling.get`. Optimizers with one
+                LossScale share its present value. True or False is `dynamic`.
             conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
-                per state tensor and holds no control flow.
-            inner_optimizer: The same as `optimizer`, in the form of TensorFlow 2.4.
-            dynamic: Whether the scale follows the gradients; False needs an `initial_scale`, which
-                every step has then.
+                per state.
+            inner_optimizer: The name of `optimizer` in TensorFlow 2.4's form.
+            dynamic: Whether the scale follows the gradients; False needs an `initial_scale`.
             initial_scale: The scale of the first step; by default 2^15.
-            dynamic_growth_steps: How many finite steps it takes to grow; by default 2000.
+            dynamic_growth_steps: The number of finite steps until it grows; by default 2000.
             name: The optimizer's name; by default that of the optimizer inside.
 
         Raises:
@@ -136,16 +134,20 @@ class LossScaleOptimizer(OptimizerWrapper):
                 found=f"loss_scale={loss_scale!r} beside arguments of TensorFlow 2.4's form",
                 remedy="pass dynamic, initial_scale and dynamic_growth_steps, or loss_scale",
             )
-        self._loss_scale = _described(*form) if named else _check_scale(get(loss_scale))
+        scale = _described(*form) if named else get(loss_scale)
+        if scale is None:
+            raise LossScaleValueError(
+                "loss_scale cannot be None",
+                where="LossScaleOptimizer",
+                expected="a number, 'dynamic' or a LossScale",
+                remedy="use the optimizer itself to train without a loss scale",
+            )
+        self._loss_scale: LossScale = scale
         self._name = None if name is None else check.optimizer_name(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute as `OptimizerWrapper` does; refuse a limit to clip gradients to.
-
-        Raises:
-            LossScaleValueError: It is one, and the form of the optimizer allows none.
-        """
-        super().__setattr__(name, value)  # which refuses it once a step is built
+        """Set an attribute; the experimental form refuses a limit to clip gradients to."""
+        super().__setattr__(name, value)  # refuses it once a step is built
         if vars(self).get("_may_clip"):
             return
         try:
@@ -156,7 +158,7 @@ class LossScaleOptimizer(OptimizerWrapper):
 
     @property
     def name(self) -> str:
-        """The name that it was given, or that of the optimizer inside."""
+        """Its own name, or that of the optimizer inside."""
         return self.inner_optimizer.get_name() if self._name is None else self._name
 
     @property
@@ -171,12 +173,12 @@ class LossScaleOptimizer(OptimizerWrapper):
 
     @property
     def dynamic_growth_steps(self) -> int | None:
-        """How many finite steps it takes for the scale to grow; None if it does not."""
+        """The number of finite steps until the scale grows; None if it does not."""
         return getattr(self.loss_scale, "increment_period", None)
 
     @property
     def dynamic_counter(self) -> int | None:
-        """How many finite steps there were since the scale changed; None if it does not change."""
+        """The number of finite steps since the scale changed; None if it does not change."""
         return self.loss_scale.good_steps if self.dynamic else None
 
     @property
@@ -186,7 +188,7 @@ class LossScaleOptimizer(OptimizerWrapper):
 
     @property
     def conditional(self) -> str:
-        """How updates are made conditional: "if" or "select"."""
+        """The way to make updates conditional: "if" or "select"."""
         return self._conditional
 
     @property
@@ -195,16 +197,7 @@ class LossScaleOptimizer(OptimizerWrapper):
         return self.loss_scale.current
 
     def get_scaled_loss(self, loss: Loss) -> Any:
-        """Return the loss times the loss scale, which is cast to the loss's type.
-
-        Args:
-            loss: A floating-point value, or a callable that returns one; then a callable is
-                returned.
-
-        Raises:
-            OptimizerTypeError: It is not a value.
-            OptimizerValueError: It is not floating-point.
-        """
+        """Return a floating-point loss times the loss scale; for a callable, a callable."""
         if callable(loss):
             loss_function: Callable[[], GraphValue] = loss
             return lambda: self.get_scaled_loss(loss_function())
@@ -222,13 +215,9 @@ class LossScaleOptimizer(OptimizerWrapper):
     def get_unscaled_gradients(self, grads: Iterable[Gradient]) -> list[Any]:
         """Return gradients times the reciprocal of the loss scale, in float32; None stays None.
 
-        Indices of sparse gradients are kept.
-
         Raises:
-            OptimizerTypeError: They are not a list, or one is neither a value nor IndexedSlices nor
-                None.
-            OptimizerValueError: They are of different models.
-            LossScaleValueError: They do not tell which model they belong to.
+            OptimizerTypeError: They are not a list of values, IndexedSlices and None.
+            LossScaleValueError: Their model is unknown.
         """
         gradients = check.listed(grads, "gradients")
         raw = [None if g is None else unwrap(g) for g in gradients]
@@ -255,13 +244,13 @@ class LossScaleOptimizer(OptimizerWrapper):
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
-        """Return unscaled gradients; a `get_gradients` of a user's own gets the scaled loss."""
+        """Return unscaled gradients; a user's own `get_gradients` gets the scaled loss."""
         inner = self.inner_optimizer
         if not overrides(inner, "get_gradients"):
             return Optimizer.get_gradients(self, loss, params)
         value = check_loss(loss)
         scaled = inner.get_gradients(self.get_scaled_loss(value), params)
-        value.graph.loss = value  # what a session shows as the loss is not scaled
+        value.graph.loss = value  # sessions show the loss unscaled
         return self.get_unscaled_gradients(scaled)
 
     def apply_reduced(
@@ -275,20 +264,47 @@ class LossScaleOptimizer(OptimizerWrapper):
         b, scale, present = _builder_in(graph), self.loss_scale, self._values(graph)
         inner = _check_wrapped(self.inner_optimizer, clips=self._may_clip)
         if not scale.checks:
-            return always_applied(super().apply_reduced(pairs, global_step, name), scale, present)
+            op = super().apply_reduced(pairs, global_step, name)
+            return _with_scale(op, scale, present, present)
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name(FINITE)
         op = super().apply_reduced(pairs, global_step, name)
-        return skipped_unless_finite(
-            b, op, scale, present, finite=finite, norm=norm, mode=self.conditional
+        op, following = self._unless_skipped(op, present, finite, norm)
+        op = replace(op, fetches={**op.fetches, FINITE: finite, NORM: norm})
+        return _with_scale(op, scale, present, following)
+
+    def _unless_skipped(
+        self, op: TrainOp, present: LossScaleState, finite: ir.Value, norm: ir.Value
+    ) -> tuple[TrainOp, LossScaleState]:
+        """Return a step that changes only its loss scale if not `finite`, and the next scale."""
+        graph, scale, b = op.graph, self.loss_scale, _builder_in(op.graph)
+        applied, skipped = dict(op.updates), {n: s.value for n, s in graph.states.items()}
+        names = {field: state.name for field, state in scale.states_in(graph).items()}
+        good, bad = scale.applied(b, present), scale.skipped(b, present)
+        applied |= {name: getattr(good, field) for field, name in names.items()}
+        skipped |= {name: getattr(bad, field) for field, name in names.items()}
+        changed = set(op.updates.values())
+        updates = conditional(
+            b,
+            finite,
+            applied,
+            skipped,
+            self.conditional,
+            keep={norm, *(value for value in op.fetches.values() if value not in changed)},
+            movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
         )
+        graph.forget_shapes()
+        for name in names.values():
+            if updates[name].producer() is not None:
+                updates[name].name = graph.free_name(f"{name}:next")
+        now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
+        fetches = {key: now.get(value, value) for key, value in op.fetches.items()}
+        following = present._replace(**{field: updates[name] for field, name in names.items()})
+        return replace(op, updates=updates, fetches=fetches), following
 
     def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes an optimizer like this one from.
-
-        The keys are the arguments of the form that it was made in.
-        """
+        """Return the arguments that make an optimizer like this one, in the same form."""
         config = {**super().get_config(), "conditional": self.conditional}
         if not self._may_clip:
             return {**config, "loss_scale": serialize(self.loss_scale)}
@@ -308,9 +324,8 @@ class LossScaleOptimizer(OptimizerWrapper):
         """Return an optimizer made from what `get_config` returned, here or in Keras.
 
         Args:
-            config: Is not changed.
-            custom_objects: Name -> class of optimizers, schedules and loss scales that are not this
-                package's.
+            config: The configuration.
+            custom_objects: See `optimizers.get`.
 
         Raises:
             OptimizerValueError: The class of the inner optimizer is unknown.
@@ -319,30 +334,44 @@ class LossScaleOptimizer(OptimizerWrapper):
         """
         settings = mapping(flat(config), cls.__name__, LossScaleTypeError)
         custom = custom_classes(custom_objects, LossScaleTypeError)
-        if "inner_optimizer" in settings:
+        inner = "inner_optimizer" if "inner_optimizer" in settings else "optimizer"
+        if inner == "inner_optimizer":
             given = supported(cls.__name__, settings).items()
             settings = {k: v for k, v in given if v is not None and k not in KERAS}
-            inner, settings = "inner_optimizer", arguments(cls, settings, LossScaleTypeError)
-        else:
-            inner, needed = "optimizer", ("optimizer", "loss_scale")
-            settings = arguments(cls, settings, LossScaleTypeError, needed)
+        settings = arguments(cls, settings, LossScaleTypeError)
+        for key in ("optimizer", "loss_scale") if inner == "optimizer" else ():
+            if key not in settings:
+                raise LossScaleTypeError(
+                    f"the configuration has no key {key!r}",
+                    where=cls.__name__,
+                    remedy="pass what get_config returned",
+                )
+        if "loss_scale" in settings:
             settings["loss_scale"] = restored(settings["loss_scale"], custom)
         settings[inner] = registry.get(settings[inner], custom_objects=custom)
         return cls(**settings)
 
     def __repr__(self) -> str:
-        """Return what is wrapped, and how."""
+        """Return the call that makes an optimizer like this one."""
         inner, mode = self.inner_optimizer, self.conditional
         return f"{type(self).__name__}({inner!r}, {self.loss_scale!r}, conditional={mode!r})"
 
-    def _values(self, graph: TrainingGraph) -> AnyState:
-        return present_state(_builder_in(graph), graph, self.loss_scale)
+    def _values(self, graph: TrainingGraph) -> LossScaleState:
+        """Return the state of the loss scale in a graph: values, some of which are constants."""
+        states, initial = self.loss_scale.states_in(graph), self.loss_scale.initial_state()
+        b = _builder_in(graph)
+        return LossScaleState(
+            *(
+                states[field].value if field in states else b.constant(array)
+                for field, array in initial._asdict().items()
+            )
+        )
 
 
 def _described(
     dynamic: bool | None, initial_scale: float | None, growth_steps: int | None
 ) -> LossScale:
-    """Return the loss scale that the arguments of TensorFlow 2.4 to Keras 3 describe."""
+    """Return the loss scale that arguments of TensorFlow 2.4 to Keras 3 describe."""
     refused = partial(LossScaleValueError, where="LossScaleOptimizer")
     if dynamic is not None and not isinstance(dynamic, bool):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise refused("dynamic must be True or False", found=repr(dynamic))
@@ -363,12 +392,10 @@ def _described(
 
 
 def _builder_in(graph: TrainingGraph) -> Builder:
-    """Return the builder of the nodes that scale and unscale."""
     return graph.scoped("loss_scale", Part.LOSS_SCALE)
 
 
 def _check_optimizer(optimizer: object, *, clips: bool) -> Optimizer:
-    """Return an optimizer that can be wrapped; see `_check_wrapped`."""
     if not isinstance(optimizer, Optimizer):
         raise LossScaleValueError(
             '"optimizer" must be an instance of amp_rewrite.optimizers.Optimizer',
@@ -385,10 +412,7 @@ def _check_optimizer(optimizer: object, *, clips: bool) -> Optimizer:
 
 
 def _check_wrapped(optimizer: Optimizer, *, clips: bool) -> Optimizer:
-    """Return an optimizer that a loss scale can be put around, as it is now.
-
-    `clips` lets it clip gradients. A collective that a loss scale would change is refused.
-    """
+    """Return an optimizer that a loss scale can be put around; `clips` allows it to clip."""
     for key in () if clips else LIMITS:
         _check_limit(optimizer, key, getattr(optimizer, key))
     inside: Optimizer | None = optimizer
@@ -400,7 +424,6 @@ def _check_wrapped(optimizer: Optimizer, *, clips: bool) -> Optimizer:
 
 
 def _check_limit(optimizer: Optimizer, name: str, value: object) -> None:
-    """Refuse to clip gradients before the finite check sees them."""
     if name in LIMITS and value is not None:
         raise LossScaleValueError(
             f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
@@ -411,17 +434,19 @@ def _check_limit(optimizer: Optimizer, name: str, value: object) -> None:
         )
 
 
-def _check_scale(loss_scale: LossScale | None) -> LossScale:
-    """Return a loss scale that is one."""
-    if loss_scale is None:
-        raise LossScaleValueError(
-            "loss_scale cannot be None",
-            where="LossScaleOptimizer",
-            expected="a number, 'dynamic' or a LossScale",
-            remedy="use the optimizer itself to train without a loss scale",
-        )
-    return loss_scale
-
-
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer
 """The name of version 1."""
+
+
+def _with_scale(
+    op: TrainOp, scale: LossScale, present: LossScaleState, following: LossScaleState
+) -> TrainOp:
+    """Return a step with the fetches of its scale and of the counters after it; loss unscaled."""
+    shown = {key: value.meta.get(SCALED_KEY, value) for key, value in op.fetches.items()}
+    shown |= {
+        "loss_scale": present.current_loss_scale,
+        "good_steps": following.good_steps,
+        "skipped_steps": following.skipped_steps,
+        "consecutive_skips": following.consecutive_skips,
+    }
+    return replace(op, fetches=shown, loss_scale=serialize(scale))

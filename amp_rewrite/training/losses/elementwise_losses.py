@@ -48,14 +48,13 @@ def sigmoid_cross_entropy(
         logits: x, floating-point.
         labels: z, between 0 and 1, in the shape of the logits and of any type; a name that the
             model does not have becomes an input of their type.
-        pos_weight: w, a number of at least 0, or an array of them that broadcasts to the logits;
-            above 1 it makes up for positive labels that are rare. None is 1.
-        label_smoothing: How far labels are moved towards 1/2, 0 to 1: z (1 - s) + s / 2.
+        pos_weight: w, a number of at least 0, or an array that broadcasts to the logits; above 1
+            for rare positive labels. None is 1.
+        label_smoothing: s in z (1 - s) + s / 2, 0 to 1.
         reduction: "mean", "sum" or "none", which keeps the shape.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
         LossError: The logits are not floating-point, shapes differ, or an option is impossible.
@@ -81,7 +80,7 @@ def sigmoid_cross_entropy(
 
 
 def _check_broadcasts(b: Builder, x: ir.Value, weight: np.ndarray[Any, Any]) -> None:
-    """Refuse weights that do not broadcast to the logits, as far as the shape is known."""
+    """Refuse weights that are known not to broadcast to the logits."""
     dims = b.dims(x)
     if dims is None:
         return
@@ -108,8 +107,7 @@ def mean_squared_error(
         reduction: "mean", "sum" or "none", which keeps the shape.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
         LossError: The predictions are not floating-point, or shapes differ.
@@ -139,18 +137,8 @@ def huber(
     """Add e^2 / 2 where |e| <= delta, else delta (|e| - delta / 2), averaged over the elements.
 
     e is predictions - labels (Huber 1964, https://doi.org/10.1214/aoms/1177703732). Computed as
-    a (|e| - a / 2) with a = min(|e|, delta), which squares nothing that is large.
-
-    Args:
-        model: See `mean_squared_error`; so for what is not said here.
-        predictions: Floating-point.
-        labels: The same shape.
-        delta: From which error on the loss grows in proportion to it; above 0.
-        reduction: "mean", "sum" or "none".
-
-    Raises:
-        LossError: What `mean_squared_error` raises; or delta is not positive.
-        UnknownValueError: The model has no value called `predictions`.
+    a (|e| - a / 2) with a = min(|e|, delta), which squares no large number. Other arguments, result
+    and errors are those of `mean_squared_error`; a delta that is not positive is a LossError.
     """
     expected, largest = "a number above 0", sys.float_info.max
     delta = arguments.number(

@@ -1,6 +1,6 @@
-"""What losses are computed from, and how they end.
+"""The operands and reductions of losses.
 
-What does not fit is a LossError; a name that the model lacks an UnknownValueError.
+A wrong operand or option is a LossError, an unknown name an UnknownValueError.
 """
 
 from __future__ import annotations
@@ -40,13 +40,8 @@ def operands(
 ) -> tuple[TrainingGraph, ir.Value, ir.Value]:
     """Return the training graph, the predictions and the labels.
 
-    Args:
-        model: The model.
-        prediction: A floating-point value of it.
-        labels: A value of it; a name that it does not have becomes a new input.
-        axis: The axis of the classes, or None if there are none.
-        like_logits: Whether a new input has the type and shape of the predictions; otherwise it is
-            int64 and lacks the axis of the classes.
+    Labels that the model lacks become an input like the predictions, or, if not `like_logits`,
+    int64 without the axis of the classes.
     """
     graph = training_graph(model)
     for operand in (prediction, labels):
@@ -81,7 +76,7 @@ def operands(
 
 
 def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
-    """Refuse labels whose shape is known to be another one: broadcasting would hide a mistake."""
+    """Refuse labels that are known to have another shape: broadcasting would hide a mistake."""
     left, right = b.dims(predicted), b.dims(labels)
     if left is not None and right is not None and differ(left, right):
         raise LossError(
@@ -99,17 +94,7 @@ def of_difference(
     reduction: str,
     losses: Callable[[Builder, ir.Value], ir.Value],
 ) -> GraphValue:
-    """Add a loss that is a function of predictions - labels, element by element, and reduce it.
-
-    It is computed in float32; a wider type stays.
-
-    Args:
-        model: The model.
-        predictions: Floating-point.
-        labels: The same shape; see `operands`.
-        reduction: One of REDUCTIONS.
-        losses: Adds what every element loses, given what adds nodes and the difference.
-    """
+    """Add a loss `losses(b, predictions - labels)` of each element, in float32 at least."""
     check_reduction(reduction)
     graph, predicted, target = operands(model, predictions, labels)
     b = graph.scoped("loss", Part.LOSS)
@@ -129,7 +114,7 @@ def classes_last(b: Builder, x: ir.Value, axis: int) -> ir.Value:
 
 
 def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
-    """Return the mean or the sum of losses, float32 at least; losses themselves for "none"."""
+    """Return the mean or sum of losses, in float32 at least; the losses for "none"."""
     if reduction == "none":
         return losses
     reduce = b.reduce_mean if reduction == "mean" else b.reduce_sum
@@ -137,12 +122,12 @@ def reduced(b: Builder, losses: ir.Value, reduction: str) -> ir.Value:
 
 
 def weighted_mean(b: Builder, losses: ir.Value, total: ir.Value) -> ir.Value:
-    """Return the sum of weighted losses over that of their weights; 0 if nothing counts."""
+    """Return the sum of weighted losses / `total`, the sum of weights; 0 if no label counts."""
     return b.div(reduced(b, losses, "sum"), b.where(b.equal(total, 0.0), b.ones_like(total), total))
 
 
 def share_of_classes(b: Builder, scores: ir.Value, amount: float) -> ir.Value:
-    """Return an amount divided by the number of classes, the last axis of the scores: a scalar."""
+    """Return an amount / the number of classes, the last axis of the scores: a scalar."""
     dims = b.dims(scores)
     dtype = b.type_of(scores)
     if dims is not None and dims[-1]:
@@ -152,7 +137,7 @@ def share_of_classes(b: Builder, scores: ir.Value, amount: float) -> ir.Value:
 
 
 def named(graph: TrainingGraph, loss: ir.Value, compared: Compared) -> GraphValue:
-    """Return a loss as users hold it, called "loss" if no other value is; note what it compares."""
+    """Return a loss, named "loss" if that is free, with a note of what it compares."""
     loss.name = graph.free_name(NAME)
     if compared.denominator is not None:
         compared.denominator.name = graph.free_name(DENOMINATOR)

@@ -47,14 +47,14 @@ def softmax_cross_entropy(
 ) -> GraphValue:
     """Add -log softmax(logits)[label], averaged over the labels.
 
-    Computed by SoftmaxCrossEntropyLoss from the logits, which is stable for logits of any size.
-    With weights w, smoothing s and C classes the loss of one label t is
+    SoftmaxCrossEntropyLoss computes it from the logits, of any size. With weights w, smoothing s
+    and C classes the loss of one label t is
 
         -(1 - s) w[t] log softmax(logits)[t] - s / C sum over c of w[c] log softmax(logits)[c]
 
-    and the mean divides the sum by that of w[t], as PyTorch's cross_entropy does
-    (https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html); where PyTorch
-    divides by zero because all labels are ignored, the mean is 0.
+    and the mean divides the sum by that of w[t], as in PyTorch
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html); it is 0 if all
+    labels are ignored.
 
     Args:
         model: What `amp_rewrite.load` returned.
@@ -65,18 +65,16 @@ def softmax_cross_entropy(
         axis: The axis of the classes.
         ignore_index: Elements with this label count neither in the sum nor in the mean.
         class_weights: A weight for each class, C numbers of at least 0; None is 1 for all.
-        label_smoothing: How much of each label is spread equally over all classes, 0 to 1.
-        soft_labels: Whether labels are probabilities; each loss is then
+        label_smoothing: The share of each label that is spread over all classes, 0 to 1.
+        soft_labels: Whether labels are probabilities p; each loss is then
             -sum over c of w[c] p[c] log softmax(logits)[c], and the mean is over the labels.
         reduction: "mean", "sum" or "none", which keeps the shape of the labels.
 
     Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        The loss, "loss" if that name is free: shape (), at least float32, if it is reduced.
 
     Raises:
-        LossError: The labels are no integers or have another shape, the logits are not
-            floating-point, or an option is impossible.
+        LossError: A type, a shape or an option is impossible.
         UnknownValueError: The model has no value called `logits`.
 
     Examples:
@@ -114,56 +112,34 @@ def softmax_cross_entropy(
         loss = _of_probabilities(b, wide, probabilities, options)
     else:
         loss, denominator = _of_classes(b, wide, targets, options)
-    compared = Compared(
-        scores,
-        targets,
-        of_classes=True,
-        ignore_index=options.ignored,
-        denominator=denominator,
-    )
+    ignored = options.ignored
+    compared = Compared(scores, targets, True, ignored, denominator)
     return named(graph, loss, compared)
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What the losses of labels are: see `softmax_cross_entropy`."""
-
     ignored: int | None
     weights: Array | None
     smoothing: float
     reduction: str
 
-    @property
-    def plain(self) -> bool:
-        """Whether every label counts equally."""
-        return self.ignored is None and self.weights is None and not self.smoothing
-
 
 def _of_classes(
     b: Builder, scores: ir.Value, targets: ir.Value, options: _Options
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Return the loss of class numbers, and what it is divided by if that is weights or counts.
-
-    The classes are the last axis of the scores.
-    """
+    """Return the loss of class numbers (the last axis of the scores), and its denominator."""
     labels, classes, reduction = targets, scores, options.reduction
     if b.rank(scores) != 2:
         classes = b.reshape(scores, b.concat([b.constant([-1]), b.dim(scores, -1)], 0))
         labels = b.reshape(targets, [-1])
-    if options.plain:
+    if options.ignored is None and options.weights is None and not options.smoothing:
         loss = b.op("SoftmaxCrossEntropyLoss", classes, labels, reduction=reduction)
         return (b.reshape_like(loss, targets) if reduction == "none" else loss), None
     ignored, smoothing = options.ignored, options.smoothing
     weights = None if options.weights is None else b.constant(options.weights, b.type_of(classes))
-    losses, log_prob = b.op(
-        "SoftmaxCrossEntropyLoss",
-        classes,
-        labels,
-        weights,
-        reduction="none",
-        ignore_index=ignored,
-        outputs=2,
-    )
+    attributes: dict[str, Any] = {"reduction": "none", "ignore_index": ignored, "outputs": 2}
+    losses, log_prob = b.op("SoftmaxCrossEntropyLoss", classes, labels, weights, **attributes)
     kept = None if ignored is None else b.logical_not(b.equal(labels, ignored))
     if smoothing:
         spread = log_prob if weights is None else b.mul(log_prob, weights)
@@ -200,7 +176,7 @@ def _of_probabilities(
 
 
 def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -> None:
-    """Refuse labels that are not class numbers in the shape of the logits without the classes."""
+    """Refuse labels that are no class numbers in the shape of the logits without `axis`."""
     if b.type_of(targets) not in _INTEGERS:
         raise LossError(
             "labels must be integers: the index of the class",

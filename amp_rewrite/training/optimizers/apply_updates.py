@@ -1,9 +1,4 @@
-"""Add the updates of one step to a training graph.
-
-What is no counter, pair, gradient or variable is an OptimizerTypeError; one of another model, type
-or shape, or given twice, an OptimizerValueError; to update what a node computes an
-UnsupportedError.
-"""
+"""Add the updates of one step to a training graph, and check what they are made from."""
 
 from __future__ import annotations
 
@@ -23,13 +18,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import clipping
-from amp_rewrite.training.optimizers.gradient import (
-    Gradient,
-    graph_of,
-    merged,
-    unwrap,
-    values_of,
-)
+from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, merged, unwrap, values_of
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
 from amp_rewrite.training.optimizers.train_op import NORM, TrainOp
@@ -47,11 +36,7 @@ OWN_COUNTER = "global_step"
 
 
 class StepUpdates:
-    """One step under construction.
-
-    Attributes:
-        counter: The state that counts the steps.
-    """
+    """One step under construction."""
 
     def __init__(
         self,
@@ -61,16 +46,15 @@ class StepUpdates:
         graph: TrainingGraph,
         *,
         scope: str,
-        global_step: Variable | None,
+        counter: State,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_gradients`."""
-        self.counter = _counter(graph, global_step)  # its caller has checked it
-        self._graph, self._rule, self._states = graph, rule, states
+        """Add the nodes that all variables share; `counter` counts the steps."""
+        self._graph, self._rule, self._states, self._counter = graph, rule, states, counter
         self._updates: dict[str, ir.Value] = {}
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
-        self._rate = rate.add_to(graph, self._b, self.counter)
+        self._rate = rate.add_to(graph, self._b, counter)
         initial = rule.initial_others()
         self._others = {k: states.add_other(graph, k, array) for k, array in initial.items()}
 
@@ -93,7 +77,7 @@ class StepUpdates:
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         stored = [state.value for state in states]
         present = stored if rows is None else [b.gather(value, rows) for value in stored]
-        given = UpdateInput(b, present[0], b.cast(values_of(raw), dtype), variable)
+        given = UpdateInput(b, present[0], b.cast(values_of(raw), dtype))
         value, new = self._functions.call(given, self._shared[dtype], rule.slots(*present[1:]))
         for state, result in zip(states, (value, *new), strict=True):
             whole = result
@@ -103,55 +87,47 @@ class StepUpdates:
         self._updates[variable.name] = _constrained(variable, self._updates[variable.name])
 
     def finish(self, gradients: Sequence[Any]) -> TrainOp:
-        """Add the updates of what belongs to no variable, the global step last; describe the step.
-
-        Args:
-            gradients: As users hold them, before the optimizer's own clipping.
-        """
+        """Add the other updates, the counter's last; `gradients` are those before own clipping."""
         graph, loss, updates = self._graph, self._graph.loss, self._updates
         following = self._rule.advance(self._input(ir.DataType.FLOAT))
         updates |= {state.name: following[name] for name, state in self._others.items()}
         updates |= graph.statistics(None if loss is None else loss.value)
-        updates[self.counter.name] = self._b.add(self.counter.value, 1)
+        updates[self._counter.name] = self._b.add(self._counter.value, 1)
         raw = [unwrap(g) for g in gradients if g is not None]
         b = graph.scoped(clipping.SCOPE, Part.CLIP)
         fetches = {
             NORM: clipping.norm_before_clipping(b, raw),
             LEARNING_RATE: self._rate,
-            "global_step": updates[self.counter.name],
+            "global_step": updates[self._counter.name],
         }
         if loss is not None:
             fetches["loss"] = loss.value
-        return TrainOp(graph, loss, updates, self.counter.name, fetches)
+        return TrainOp(graph, loss, updates, self._counter.name, fetches)
 
 
 def _constrained(variable: State, updated: ir.Value) -> ir.Value:
-    """Return what the constraint of a variable makes of its updated value.
-
-    The nodes that it adds become part of the update, so that a skipped step skips them.
-    """
+    """Return an updated value after the variable's constraint, whose nodes join the update."""
     if variable.constraint is None:
         return updated
     graph = variable.graph
     before = set(graph.model.graph)
     result = cast(object, variable.constraint(GraphValue(graph, updated)))
-    if not isinstance(result, GraphValue):
+    if not isinstance(result, GraphValue) or result.graph is not graph:
         raise OptimizerTypeError(
-            "a constraint must return a value",
+            "a constraint must return a value of the same model",
             where=variable.name,
             found=f"an object of type {type(result).__name__}",
         )
-    if result.graph is not graph:
-        raise OptimizerValueError(
-            "a constraint returned a value of another model", where=variable.name, found=result.name
-        )
-    kind, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
-    if kind != expected:
+    found, expected = (
+        f"{dtype_name(t.dtype)} {'unknown lengths' if t.shape is None else list(t.shape)}"
+        for t in (result, variable)
+    )
+    if found != expected:
         raise OptimizerValueError(
             "a constraint must keep the type and the shape",
             where=variable.name,
-            found=_text(result),
-            expected=_text(variable),
+            found=found,
+            expected=expected,
         )
     for node in graph.model.graph:
         if node not in before:
@@ -159,14 +135,9 @@ def _constrained(variable: State, updated: ir.Value) -> ir.Value:
     return result.value
 
 
-def _text(tensor: GraphValue | State) -> str:
-    lengths = "unknown lengths" if tensor.shape is None else list(tensor.shape)
-    return f"{tensor.dtype.name.lower()} {lengths}"
-
-
-def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
-    """Return the state that counts steps; it is made if it is not there."""
-    counter = check_step(graph, global_step, new=True)
+def step_counter(graph: TrainingGraph, global_step: Variable | None, *, new: bool) -> State:
+    """Return the state that counts steps; see `check_step`. It is made if it is not there."""
+    counter = check_step(graph, global_step, new=new)
     if counter is not None:
         return counter
     if global_step is None:
@@ -177,13 +148,9 @@ def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
 def check_step(
     graph: TrainingGraph, global_step: Variable | None, *, new: bool = False
 ) -> State | None:
-    """Return the state that counts steps; None if it has to be made.
+    """Return the state that counts steps, given itself, a value or a name; None for a missing one.
 
-    Args:
-        graph: The training graph.
-        global_step: A state, a value or a name; None is the graph's own counter.
-        new: Whether a name may be that of a counter which has to be made; so for
-            `Optimizer.iterations`, while another name would be a slip.
+    None stands for the graph's own counter. With `new`, an unknown name is that of a new counter.
     """
     if global_step is None:
         return None
@@ -199,7 +166,7 @@ def check_step(
 
 
 def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
-    """Return the error about a counter that the model has not."""
+    """Return the error about a counter that the model lacks, with similar names."""
     values = graph.source.graph.initializers.values()
     whole = [v for v in values if v.dtype is not None and v.dtype.is_integer()]
     names = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
@@ -212,7 +179,7 @@ def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
 
 
 def counter_of(given: object) -> State:
-    """Return the state that counts steps, of a state or an initializer's value."""
+    """Return the state that counts steps, given a state or an initializer's value."""
     if not isinstance(given, State | GraphValue):
         raise OptimizerTypeError(
             "the global step must be a state, a value of the model or a name",
@@ -232,10 +199,7 @@ def counter_of(given: object) -> State:
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
-    """Return the training graph, and pairs with handles resolved.
-
-    The shape of the variable is that of IndexedSlices that lack one.
-    """
+    """Return the training graph, and pairs of a gradient (with a dense_shape) and a state."""
     checked_pairs = check.pairs(grads_and_vars)
     if not checked_pairs:
         raise OptimizerValueError("No variables provided.")
@@ -266,7 +230,7 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
 
 
 def _variable(graph: TrainingGraph, given: Variable) -> State:
-    """Return the variable that a state, a value or a name denotes."""
+    """Return the variable that a state, a value or a name refers to."""
     reference = graph.value(given) if isinstance(given, str) else given
     if isinstance(reference, GraphValue) and not reference.value.is_initializer():
         raise UnsupportedError(
@@ -280,7 +244,7 @@ def _variable(graph: TrainingGraph, given: Variable) -> State:
 
 
 def _check_gradient(gradient: Gradient, variable: State) -> None:
-    """Refuse what is known to fit no update of a variable: it would be broadcast, or fail late."""
+    """Refuse a gradient that is known not to fit its variable: it would be broadcast."""
     if gradient is None:
         return
     if variable.dtype.itemsize == 2:
@@ -326,23 +290,16 @@ def _check_indices(slices: IndexedSlices, variable: State) -> None:
     values, indices = dims(slices.values), dims(slices.indices)
     kind = ir.DataType.INT64 if slices.indices.type is None else type_of(slices.indices)
     shape = None if slices.dense_shape is None else constant_tensor(slices.dense_shape)
-    rows = None if not values else values[0]
-    if indices is not None and differ(indices, (rows,)):
-        found, expected = list(indices), f"[{'rows' if rows is None else rows}]"
-    elif kind not in (ir.DataType.INT32, ir.DataType.INT64):
-        found, expected = dtype_name(kind), "int32 or int64"
-    elif not variable.shape:
-        found, expected = "indices", "a dense gradient: it is a scalar"
-    elif shape is not None and tuple(shape.numpy().tolist()) != variable.shape:
-        found, expected = shape.numpy().tolist(), f"dense_shape {list(variable.shape)}"
-    else:
-        return
-    raise OptimizerValueError(
-        "the indices of IndexedSlices do not fit its variable",
-        where=variable.name,
-        found=found,
-        expected=expected,
-    )
+    dense = variable.shape if shape is None else tuple(shape.numpy().tolist())
+    fits = indices is None or not differ(indices, (values[0] if values else None,))
+    integers = kind in (ir.DataType.INT32, ir.DataType.INT64)
+    if not fits or not integers or not variable.shape or dense != variable.shape:
+        raise OptimizerValueError(
+            "the indices of IndexedSlices do not fit its variable",
+            where=variable.name,
+            found=f"{dtype_name(kind)} {list(indices or ())}, dense_shape {list(dense)}",
+            expected=f"an integer for each row, dense_shape {list(variable.shape)}",
+        )
 
 
 def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:

@@ -1,8 +1,4 @@
-"""Checks of what optimizers are given.
-
-What has a wrong type is an OptimizerTypeError; what is out of its range, not finite or cannot be
-written as UTF-8 an OptimizerValueError.
-"""
+"""Checks of optimizers' arguments: OptimizerTypeError and OptimizerValueError."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ _CHECK = "check"
 def number(
     name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = False
 ) -> float:
-    """Return a hyperparameter from `low`, or `above` it, to below `high` as a float."""
+    """Return a number in [low, high) as a float; with `above`, `low` is excluded."""
     _check_real(name, value)
     upper = "" if high == math.inf else f" and less than {high:g}"
     finite = "a finite number " if high == math.inf else "a number "
@@ -83,16 +79,6 @@ def label(what: str, given: object) -> str:
     return given
 
 
-def either(where: str, **names: Any) -> Any:
-    """Return the one argument that is given of two that mean the same."""
-    values = [value for value in names.values() if value is not None]
-    if len(values) != 1:
-        raise OptimizerTypeError(
-            f"{where} takes one of {' and '.join(names)}", found=f"{len(values)} of them"
-        )
-    return values[0]
-
-
 def listed(given: Iterable[Any], what: str) -> list[Any]:
     """Return an iterable as a list."""
     if not isinstance(given, Iterable) or isinstance(given, GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -118,15 +104,12 @@ def pairs(given: Iterable[Any]) -> list[Any]:
 
 
 def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
-    """Return a field whose value is what `check(name, value, **bounds)` returns.
-
-    None is not checked if it is the default.
-    """
+    """Return a field that holds `check(name, value, **bounds)`, or None if that is the default."""
     return dataclasses.field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 
 class Checked:
-    """What rules and schedules have in common: dataclasses with fields that `field` made."""
+    """Base of dataclasses with fields that `field` made."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

@@ -1,9 +1,4 @@
-"""Gradients of a loss with respect to variables, inside a training graph.
-
-The checks raise OptimizerTypeError for what is neither a loss nor a variable, OptimizerValueError
-for one that is missing, of another model, not floating-point or of another shape, and
-UnknownValueError for a name that the model does not have.
-"""
+"""Gradients of a loss with respect to variables, inside a training graph."""
 
 from __future__ import annotations
 
@@ -17,18 +12,14 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.known import differ
 from amp_rewrite.grad.walk import gradients
-from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_on_training_mode
 from amp_rewrite.training.optimizers.gradient import Raw, values_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
-OneLoss: TypeAlias = GraphValue | Callable[[], GraphValue]
-"""A loss, or what returns one."""
-
-Loss: TypeAlias = OneLoss | Sequence[OneLoss]
-"""What is minimized: a loss, or the sum of several."""
+Loss: TypeAlias = GraphValue | Callable[[], GraphValue]
+"""A loss, or a function that returns one."""
 
 _KINDS = State | GraphValue | ir.Value | str
 
@@ -36,7 +27,7 @@ _GATES, _AGGREGATIONS = (0, 1, 2), (None, 0, 1, 2)
 
 
 def check_options(gate_gradients: object, aggregation_method: object) -> None:
-    """Refuse options of a backward pass that TensorFlow refuses; none has an effect."""
+    """Refuse options that TensorFlow refuses; none has an effect."""
     if not isinstance(gate_gradients, int) or gate_gradients not in _GATES:
         raise OptimizerValueError(
             "gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
@@ -49,36 +40,15 @@ def check_options(gate_gradients: object, aggregation_method: object) -> None:
         )
 
 
-def check_loss(loss: Loss) -> GraphValue:
-    """Return what is minimized: a loss, called if it is a callable, or the sum of several.
-
-    The sum is of all their elements, in the widest of their types: shape ().
-    """
-    if not isinstance(loss, list | tuple):
-        return _one_loss(loss)
-    losses = [_one_loss(each) for each in loss]
-    if not losses:
-        raise OptimizerValueError("no losses", expected="at least one")
-    graph = losses[0].graph
-    for each in losses:
-        if each.graph is not graph:
-            raise OptimizerValueError("two losses are of different models", where=each.name)
-        check_float("loss", each.name, each.dtype)
-    if len(losses) == 1:
-        return losses[0]
-    b = graph.scoped("loss", Part.ARITHMETIC)
-    widest = max((each.dtype for each in losses), key=lambda dtype: dtype.itemsize)
-    sums = [b.reduce_sum(b.cast(each.value, widest), keepdims=False) for each in losses]
-    return GraphValue(graph, b.op("Sum", *sums))
-
-
-def _one_loss(loss: object) -> GraphValue:
+def check_loss(loss: object) -> GraphValue:
+    """Return a loss, which is called if it is a function."""
     value: object = loss() if callable(loss) else loss
     if not isinstance(value, GraphValue):
+        several = isinstance(value, list | tuple)
         raise OptimizerTypeError(
             "the loss must be a value of a model",
             found=type(value).__name__,
-            remedy="take it with amp_rewrite.value(model, name)",
+            remedy="add the losses" if several else "take it with amp_rewrite.value(model, name)",
         )
     return value
 
@@ -94,7 +64,7 @@ def check_float(what: str, name: str, dtype: ir.DataType) -> None:
 
 
 def check_grad_loss(loss: GraphValue, grad_loss: object) -> GraphValue | None:
-    """Return what arrives at a loss, checked; None stands for ones."""
+    """Return the gradient of a loss, checked; None stands for ones."""
     if grad_loss is None:
         return None
     if not isinstance(grad_loss, GraphValue):
@@ -123,18 +93,7 @@ def raw_gradients(
     variables: Sequence[State | GraphValue],
     grad_loss: GraphValue | None,
 ) -> list[Raw | None]:
-    """Return the gradient of each variable or value; None if the loss does not depend on it.
-
-    Args:
-        graph: Is turned to training mode; gets the gradient's nodes, and remembers where they begin
-            and end.
-        loss: What is differentiated; if it is not a scalar, the sum of its elements is.
-        variables: Floating-point variables, and values on the way to the loss.
-        grad_loss: The gradient that arrives at the loss, in its shape; None is ones.
-
-    Raises:
-        GradientError: An operator on the way has no gradient rule.
-    """
+    """Turn a graph to training mode; return the gradient of each variable or value."""
     states = [v for v in variables if isinstance(v, State)] or graph.variables(loss.value)
     turn_on_training_mode(graph, [state.value for state in states])
     graph.loss = loss
@@ -153,10 +112,7 @@ def raw_gradients(
 
 
 def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
-    """Return ones shaped like a loss: a constant of its own, that nothing else shares.
-
-    So a loss scale can be injected into the finished step, where only the seed may be multiplied.
-    """
+    """Return ones shaped like a loss: a constant with one reader, to inject a loss scale there."""
     dims = graph.builder.dims(loss)
     if dims is None or None in dims:
         return graph.builder.ones_like(loss)
@@ -171,11 +127,7 @@ def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
 
 
 def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any]:
-    """Return the variables, and other values, that a loss is differentiated with respect to.
-
-    Returns:
-        A State for each variable, a GraphValue for every other value; each once.
-    """
+    """Return a State for each variable of a list, and a GraphValue for each other value, once."""
     if var_list is None:
         variables: list[Any] = list(graph.variables(loss.value))
     else:
@@ -194,10 +146,7 @@ def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -
 
 
 def flat_var_list(var_list: object) -> list[Any]:
-    """Return the entries of a variable, a list of variables, or lists inside lists.
-
-    A function is called for them. Those of a mapping come in the order of its keys.
-    """
+    """Return the entries of nested lists of variables, mappings (by key) and functions."""
     if isinstance(var_list, _KINDS):
         return [var_list]
     if callable(var_list):
@@ -216,7 +165,7 @@ def flat_var_list(var_list: object) -> list[Any]:
 
 
 def _denoted(graph: TrainingGraph, reference: State | GraphValue | ir.Value | str) -> Any:
-    """Return the variable that a reference denotes, or the value if that is not an initializer."""
+    """Return the variable that a reference means, or the value if that is not an initializer."""
     if isinstance(reference, ir.Value) and reference.graph is graph.source.graph:
         reference = str(reference.name)
     denoted = graph.value(reference) if isinstance(reference, str) else reference

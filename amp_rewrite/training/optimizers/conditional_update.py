@@ -10,12 +10,10 @@ from amp_rewrite.base import arguments
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.traverse import nodes_in
 
-MODES = ("if", "select")
-
 
 def check_mode(mode: object) -> str:
-    """Return how updates are made conditional, checked."""
-    return arguments.one_of("way to make updates conditional", mode, MODES)
+    """Return a mode of `conditional`, checked."""
+    return arguments.one_of("way to make updates conditional", mode, ("if", "select"))
 
 
 def conditional(
@@ -28,20 +26,11 @@ def conditional(
     keep: Collection[ir.Value] = (),
     movable: Callable[[ir.Node], bool] = lambda node: True,
 ) -> dict[str, ir.Value]:
-    """Return state -> its next value: the updated one if `finite`, else the present one.
+    """Return state -> its next value: of `updates` if `finite` (bool, shape ()), else `present`.
 
-    Args:
-        b: Adds nodes at the end of the graph that the updates are in.
-        finite: bool, shape ().
-        updates: State -> its updated value.
-        present: State -> the value that it has after a skipped step: usually its present one, but
-            it may be computed. More states do no harm.
-        mode: "if" moves the nodes that only the updates need into the then-branch of one If, whose
-            else-branch passes the states through. "select" adds a Where per state and no control
-            flow.
-        keep: Values that stay in the outer graph with "if", besides those that others use.
-        movable: Whether a node may move into the If; by default every node may. Call
-            `TrainingGraph.forget_shapes` afterwards.
+    Mode "if" moves the nodes that only the updates need into the then-branch of one If, if they are
+    `movable`; values of `keep` stay outside. Call `TrainingGraph.forget_shapes` afterwards.
+    "select" adds a Where per state.
     """
     check_mode(mode)
     changed = {name: value for name, value in updates.items() if value is not present[name]}
@@ -53,24 +42,14 @@ def conditional(
     if mode == "select":
         results = [b.where(finite, v, present[name]) for name, v in changed.items()]
     else:
-        results = _if(b, finite, changed, present, {*keep, finite}, movable)
+        outside = {*keep, finite}
+        then = _branch(b, "apply", list(changed.values()), outside, movable)
+        skip = _branch(b, "skip", [present[name] for name in changed], outside, movable)
+        found = b.op("If", finite, outputs=len(changed), then_branch=then, else_branch=skip)
+        results = list(found) if isinstance(found, tuple) else [found]
     for name, result in zip(changed, results, strict=True):
         result.type, result.shape = present[name].type, present[name].shape
     return {**updates, **dict(zip(changed, results, strict=True))}
-
-
-def _if(
-    b: Builder,
-    finite: ir.Value,
-    updates: Mapping[str, ir.Value],
-    present: Mapping[str, ir.Value],
-    keep: Collection[ir.Value],
-    movable: Callable[[ir.Node], bool],
-) -> list[ir.Value]:
-    then = _branch(b, "apply", list(updates.values()), keep, movable)
-    skip = _branch(b, "skip", [present[name] for name in updates], keep, movable)
-    results = b.op("If", finite, outputs=len(updates), then_branch=then, else_branch=skip)
-    return list(results) if isinstance(results, tuple) else [results]
 
 
 def _branch(
@@ -80,7 +59,7 @@ def _branch(
     keep: Collection[ir.Value],
     movable: Callable[[ir.Node], bool],
 ) -> ir.Graph:
-    """Return a graph that computes values by the nodes that nothing else needs."""
+    """Return a graph that computes values, with the nodes that nothing else needs."""
     moved = _only_for(b.graph, set(values), keep, movable)
     b.graph.remove(moved)
     graph = ir.Graph([], [], nodes=moved, name=b.free_name(f"conditional/{name}"))
@@ -124,12 +103,11 @@ _RUNNING = (3, 4)
 def copy_overwritten(b: Builder, states: Iterable[ir.Value]) -> None:
     """Let BatchNormalization read copies of the running statistics that it updates.
 
-    ONNX Runtime's kernel declares that the running mean and variance share the memory of its
-    inputs, and writes there (onnxruntime/core/providers/cpu/nn/batch_norm.cc, `.Alias(3, 1)`), even
-    if the input is a graph input, unless its output is a graph output. What reads the state
-    afterwards, such as the else-branch of an If, would find the new one.
+    ONNX Runtime's kernel writes the new running mean and variance into the memory of its inputs
+    (onnxruntime/core/providers/cpu/nn/batch_norm.cc, `.Alias(3, 1)`), unless the output is a graph
+    output. Later readers of the state, such as the else-branch of an If, would find the new one.
 
-    A Clip without limits copies: an Identity would be removed before the memory is planned.
+    A Clip without limits copies; an Identity would be removed before the memory is planned.
     """
     for state in states:
         readers = [(u.node, u.idx) for u in state.uses() if _overwrites(b.graph, u.node, u.idx)]

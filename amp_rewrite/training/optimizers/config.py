@@ -1,13 +1,9 @@
-"""Configurations, what Keras calls arguments, and the settings that are attributes of optimizers.
-
-Arguments that are unknown or of a wrong type are an OptimizerTypeError, or what is passed as
-`error`; impossible ones an OptimizerValueError.
-"""
+"""Configurations as Keras has them, and the settings that are attributes of optimizers."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,41 +11,19 @@ from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-
-def arguments(
-    kind: type[Any], config: Any, error: type[AmpError], needed: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return a configuration as arguments of a class.
-
-    Args:
-        kind: The class; a constructor that takes any keyword checks them itself.
-        config: What a user passed; not changed.
-        error: What to raise.
-        needed: Keys that must be there besides the arguments without a default.
-    """
-    settings = mapping(config, kind.__name__, error)
-    parameters = inspect.signature(kind).parameters.values()
-    named = {p.name: p.default for p in parameters if p.kind in _NAMED}
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in settings:
-        if not isinstance(key, str) or not (takes_any or key in named):
-            raise error(
-                f"the configuration has an unknown key {key!r}",
-                where=kind.__name__,
-                expected=", ".join(named) or "no key",
-                remedy="pass what get_config returned",
-            )
-    required = {name for name, default in named.items() if default is inspect.Parameter.empty}
-    missing = [name for name in named if name not in settings and name in required.union(needed)]
-    if missing:
+def arguments(kind: type[Any], config: Any, error: type[AmpError]) -> dict[str, Any]:
+    """Return a copy of a configuration; raise `error` if it does not fit a class's arguments."""
+    settings, signature = mapping(config, kind.__name__, error), inspect.signature(kind)
+    try:
+        signature.bind(**settings)
+    except TypeError as misfit:
         raise error(
-            f"the configuration has no key {missing[0]!r}",
+            f"the configuration does not fit: {misfit}",
             where=kind.__name__,
-            found=", ".join(settings) or "no key",
+            expected=", ".join(signature.parameters) or "no key",
             remedy="pass what get_config returned",
-        )
+        ) from misfit
     return settings
 
 
@@ -66,20 +40,16 @@ def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
 
 
 def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, type[Any]]:
-    """Return the classes that a user restores configurations with, by name; None is none."""
-    if custom_objects is None:
-        return {}
-    wrong = [f"an object of type {type(custom_objects).__name__}"]
-    if isinstance(custom_objects, Mapping):
-        kinds = {k: getattr(kind, "from_config", None) for k, kind in custom_objects.items()}
-        wrong = [f"{custom_objects[k]!r} for {k!r}" for k, f in kinds.items() if not callable(f)]
-    if not wrong:
-        return custom_objects
-    raise error(
-        "custom_objects must be a mapping from names to classes",
-        found=wrong[0],
-        expected="classes with from_config",
-    )
+    """Return a user's classes by name; None is no class."""
+    custom = {} if custom_objects is None else custom_objects
+    kinds = custom.values() if isinstance(custom, Mapping) else [custom]
+    wrong = [kind for kind in kinds if not callable(getattr(kind, "from_config", None))]
+    if wrong or not isinstance(custom, Mapping):
+        raise error(
+            "custom_objects must be a mapping from names to classes with from_config",
+            found=f"{wrong[0] if wrong else custom!r:.60}",
+        )
+    return custom
 
 
 def class_of(given: Any, classes: Mapping[str, type[Any]]) -> Any:
@@ -89,10 +59,7 @@ def class_of(given: Any, classes: Mapping[str, type[Any]]) -> Any:
 
 
 def restore(kind: type[Any], config: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
-    """Return `kind.from_config(config)`.
-
-    A `from_config` that has an argument `custom_objects` gets them, for the parts of what it makes.
-    """
+    """Return `kind.from_config(config)`, which gets `custom_objects` if it has this argument."""
     if "custom_objects" in inspect.signature(kind.from_config).parameters:
         return kind.from_config(config, custom_objects=custom_objects)
     return kind.from_config(config)
@@ -107,34 +74,34 @@ ELSEWHERE = {
     "betas": "beta1 and beta2",
     "max_grad_norm": "global_clipnorm",
 }
-"""What PyTorch calls an argument -> its name here."""
+"""PyTorch's name of an argument -> the name here."""
 
 _INSTEAD = {
-    "amsgrad": "only Adam and AdamW have AMSGrad, as in Keras: leave amsgrad out",
+    "amsgrad": "only Adam and AdamW have AMSGrad in Keras, and LAMB here: leave amsgrad out",
+    "exclude_from_weight_decay": 'use ParameterGroups(optimizer, no_decay="bias,norm")',
     "loss_scale_factor": "write LossScaleOptimizer(optimizer, FixedLossScale(factor))",
     "ema_overwrite_frequency": "evaluate and export take averaged=True, so that the averages need "
     "not overwrite the variables",
     "weight_decay": "use AdamW, whose weight decay is decoupled as Keras's is",
 }
-"""An argument of Keras's that is taken if it is off -> what to write otherwise."""
+"""An argument that is accepted only if it is off -> its replacement."""
 
 _WITHOUT_EFFECT = ("jit_compile", "is_legacy_optimizer")
-"""What configurations of Keras 2 have, which says nothing about numbers."""
+"""Arguments of Keras 2 that change no number."""
 
 
 @dataclass(frozen=True)
 class Settings(check.Checked):
-    """What every optimizer takes besides its learning rate and hyperparameters.
+    """The arguments of every optimizer besides its learning rate and hyperparameters.
 
     Attributes:
-        clipnorm: The largest norm of each gradient. An optimizer has at most one of these three; it
-            clips gradients before it applies them.
+        clipnorm: The largest norm of each gradient. At most one of these three limits is set.
         clipvalue: The largest magnitude of an element of a gradient.
         global_clipnorm: The largest global norm of all gradients.
-        use_ema: Keep an average of each variable as `WeightAverage` does: after the first step it
-            is the variable, then ema_momentum * average + (1 - ema_momentum) * variable.
-        ema_momentum: What is kept of the average; at least 0, below 1.
-        gradient_accumulation_steps: How many batches make one update of `minimize`; None is 1.
+        use_ema: Keep an average of each variable: the variable after the first step, then
+            ema_momentum * average + (1 - ema_momentum) * variable.
+        ema_momentum: The decay of the average, in [0, 1).
+        gradient_accumulation_steps: The number of batches of one update of `minimize`; None is 1.
     """
 
     clipnorm: float | None = check.field(check.number, default=None, above=True)
@@ -152,7 +119,7 @@ class Settings(check.Checked):
             raise OptimizerValueError("an optimizer clips in one way", found=" and ".join(given))
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings of Keras that are not its defaults, as arguments."""
+        """Return the settings of Keras that differ from their defaults."""
         values = {entry: getattr(self, entry.name) for entry in fields(self)[len(LIMITS) :]}
         return {entry.name: value for entry, value in values.items() if value != entry.default}
 
@@ -160,19 +127,15 @@ class Settings(check.Checked):
 LIMITS = tuple(entry.name for entry in fields(Settings)[:3])
 """The arguments by which an optimizer clips."""
 KERAS = tuple(entry.name for entry in fields(Settings)[3:])
-"""Settings that only Keras's optimizers have."""
+"""The settings of Keras's optimizers."""
 
 
 def supported(optimizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments without those of Keras's that are off, or say nothing of numbers.
-
-    Args:
-        optimizer: The name that errors show.
-        options: Keyword arguments.
-    """
+    """Return keyword arguments without those that are off or change no number; refuse others."""
     for name, remedy in _INSTEAD.items():
         setting = options.get(name)
-        if setting is not None and not (isinstance(setting, bool | int | float) and not setting):
+        is_off = isinstance(setting, bool | int | float | list | tuple) and not setting
+        if setting is not None and not is_off:
             raise OptimizerValueError(
                 f"{name} is not an argument here",
                 where=optimizer,
@@ -185,13 +148,7 @@ def supported(optimizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def taken(
     optimizer: str, rule: UpdateRule, options: Mapping[str, Any]
 ) -> tuple[UpdateRule, Settings]:
-    """Return the rule and the settings that keyword arguments describe.
-
-    Args:
-        optimizer: The name that errors show.
-        rule: The rule of the arguments in our spelling.
-        options: Settings, and hyperparameters of the rule in Keras's spelling.
-    """
+    """Return the rule, with arguments in Keras's spelling, and the settings."""
     own, options = [entry.name for entry in fields(rule)], supported(optimizer, options)
     renamed = {NAMES[k]: v for k, v in options.items() if NAMES.get(k) in own}
     rest = {k: v for k, v in options.items() if NAMES.get(k) not in own}
@@ -210,7 +167,7 @@ def taken(
 
 
 def flat(config: Any) -> Any:
-    """Return a configuration without what Keras 3 says of the class beside its arguments."""
+    """Return a configuration without the wrapper that Keras 3 puts around the arguments."""
     if isinstance(config, Mapping) and isinstance(config.get("config"), Mapping):
         return config["config"]
     return config
@@ -224,12 +181,10 @@ class HasParts:
     """An optimizer's attributes: the fields of its rule and of its settings are among them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; refuse one that a step is made of, once there is a step.
-
-        Attributes of a user's own are kept, but what looks like a hyperparameter has to be one.
-        """
+        """Set an attribute; refuse a part of a built step, and a misspelled hyperparameter."""
         name = self._ours(name)
-        meant = None if hasattr(type(self), name) else self._meant(name)
+        own = {} if hasattr(type(self), name) else parts(self)
+        meant = None if name in own else _meant(name, own)
         if meant is not None:
             raise OptimizerValueError(
                 f"{type(self).__name__} has no hyperparameter of this name",
@@ -237,16 +192,15 @@ class HasParts:
                 expected=repr(meant),
             )
         states = vars(self).get("_states")
-        if states is not None and states.built and is_part(self, name):
+        if states is not None and states.built and name in own:
             raise OptimizerValueError(
                 f"{name} is part of the step, which has been built",
                 where=self.name,
                 remedy="set it before gradients are applied, or make another optimizer; only the "
                 "learning rate can change between steps",
             )
-        part = None if hasattr(type(self), name) else parts(self).get(name)
-        if part is not None:
-            name, value = part, replace(vars(self)[part], **{name: value})
+        if own.get(name, name) != name:
+            name, value = own[name], replace(vars(self)[own[name]], **{name: value})
         if name in _PARTS and not isinstance(value, _PARTS[name]):
             raise OptimizerTypeError(
                 f"{name} must be of another class",
@@ -256,7 +210,7 @@ class HasParts:
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a hyperparameter or a setting, by its name or by the one that Keras has for it."""
+        """Return a hyperparameter or a setting, by its name here or in Keras."""
         ours = self._ours(name)
         part = parts(self).get(ours)
         if part is not None:
@@ -272,24 +226,15 @@ class HasParts:
         own, ours = parts(self), NAMES.get(name)
         return name if ours is None or name in own or ours not in own else ours
 
-    def _meant(self, name: str) -> str | None:
-        """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
-        own = {n.replace("_", ""): n for n in parts(self)}
-        if name in own.values():
-            return None
-        meant = ELSEWHERE.get(name, name).split()[0]
-        return own.get(meant.replace("_", "").lower())
+
+def _meant(name: str, own: Mapping[str, str]) -> str | None:
+    """Return the hyperparameter that a name is similar to, or None."""
+    similar = ELSEWHERE.get(name, name).split()[0].replace("_", "").lower()
+    return next((n for n in own if n.replace("_", "") == similar), None)
 
 
 def parts(optimizer: object) -> dict[str, str]:
-    """Return hyperparameter or setting -> the attribute of an optimizer that has it.
-
-    A wrapper has none of its own.
-    """
+    """Return hyperparameter or setting -> the attribute that holds it, and these attributes."""
     own = vars(optimizer)
-    return {entry.name: part for part in _PARTS if part in own for entry in fields(own[part])}
-
-
-def is_part(optimizer: object, name: str) -> bool:
-    """Return whether an attribute of an optimizer is built into steps."""
-    return name in _PARTS or name in parts(optimizer)
+    held = {entry.name: part for part in _PARTS if part in own for entry in fields(own[part])}
+    return {part: part for part in _PARTS} | held

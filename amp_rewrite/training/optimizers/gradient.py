@@ -1,4 +1,4 @@
-"""Gradients as users hold them, and as nodes see them."""
+"""Gradients as users hold them, and in the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 Gradient: TypeAlias = GraphValue | IndexedSlices | None
 """A value, IndexedSlices whose fields are values, or None: as users hold it."""
 Raw: TypeAlias = ir.Value | IndexedSlices
-"""The same as nodes see it."""
+"""The same in the graph."""
 
 
 def wrap(graph: TrainingGraph, gradient: Raw | None) -> Any:
@@ -30,7 +30,7 @@ def wrap(graph: TrainingGraph, gradient: Raw | None) -> Any:
 
 
 def unwrap(gradient: object) -> Raw:
-    """Return a gradient as nodes see it."""
+    """Return a gradient in the graph."""
     if isinstance(gradient, IndexedSlices):
         shape = None if gradient.dense_shape is None else _value(gradient.dense_shape)
         return IndexedSlices(_value(gradient.values), _value(gradient.indices), shape)
@@ -48,7 +48,7 @@ def _value(reference: object) -> ir.Value:
 
 
 def graph_of(gradients: Iterable[Any]) -> TrainingGraph | None:
-    """Return the training graph of gradients as users hold them, or None if none of them tells."""
+    """Return the training graph of gradients as users hold them; None if all are None."""
     held: list[Any] = []
     for gradient in gradients:
         held.extend(gradient if isinstance(gradient, IndexedSlices) else (gradient,))
@@ -69,7 +69,7 @@ def graph_of(gradients: Iterable[Any]) -> TrainingGraph | None:
 
 
 def summed(b: Builder, slices: IndexedSlices) -> IndexedSlices:
-    """Return slices whose indices are sorted and unique; values of equal indices are added."""
+    """Return slices with sorted, unique indices; values of equal indices are added."""
     producer = slices.indices.producer()
     if producer is not None and producer.op_type == "Unique" and slices.indices.index() == 0:
         return slices
@@ -99,7 +99,7 @@ def dense(b: Builder, gradient: Raw) -> ir.Value:
 
 
 def values_of(gradient: Raw) -> ir.Value:
-    """Return the tensor of a gradient that holds its numbers."""
+    """Return the tensor with the numbers of a gradient."""
     return gradient.values if isinstance(gradient, IndexedSlices) else gradient
 
 

@@ -1,8 +1,8 @@
-"""Gradients of several batches are added up before they are applied."""
+"""Add up the gradients of several batches before they are applied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,70 +13,51 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.compared import compared_by
-from amp_rewrite.training.graph.training_graph import State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.conditional_update import check_mode, conditional
-from amp_rewrite.training.optimizers.gradient import (
-    Gradient,
-    dense,
-    unwrap,
-    wrap,
-)
+from amp_rewrite.training.optimizers.gradient import Gradient, dense, unwrap, wrap
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import FINITE, NORM, Accumulated, TrainOp
 
 ACCUMULATED = "accumulated"
-"""The fetch that says how many batches wait for an update, and the end of the states' names."""
+"""The fetch of the number of batches that wait, and the end of the states' names."""
 COUNTER, ACCUMULATOR = "accumulated", "accumulator"
 """The roles of the states."""
 
 _SCOPE = "accumulate"
 _MOVABLE = (Part.UPDATE, Part.LOSS_SCALE, Part.CLIP, Part.ARITHMETIC)
-"""The parts whose nodes an If may hold; a sum over shards is none of them."""
-
-
+"""The parts whose nodes an If may hold: all but sums over shards."""
 _MOST = 2**24
-"""The largest number of batches: float32 counts no further."""
+"""The largest number of batches that float32 can count."""
 
 
 class Accumulation:
     """Adds up the gradients of some batches, each of which is one step, and applies their mean.
 
-    `Optimizer.minimize(loss, accumulate=4)` does what these do:
+    `Optimizer.minimize(loss, accumulate=4)` is short for:
 
         accumulation = Accumulation(4)
         pairs = accumulation.add(optimizer.compute_gradients(loss))
         train_op = accumulation.every(optimizer.apply_gradients(pairs))
 
-    What is done to `pairs` in between, such as clipping, is done to the mean. The first steps - 1
-    batches add to states and change nothing else, but running statistics of BatchNormalization,
-    which move with every batch, as in PyTorch. The mean is that of one large batch, if the loss is
-    a mean: over examples, of which every batch has as many, or one of `amp_rewrite.losses` with an
-    `ignore_index` or class weights, whose batches count by the labels that count in them. (Values
-    computed from such a loss, and sums of several, have lost what they are divided by, and count
-    equally.) With shards the mean is summed over them once per update; shards count equally.
-    A session can apply what fewer batches have added up, as the mean of these:
-    `session.run(feeds, apply=True)`.
+    The pairs may be clipped in between. The first steps - 1 batches change only sums, and running
+    statistics of BatchNormalization. Batches of a loss of `amp_rewrite.losses` with an
+    `ignore_index` or class weights count by their denominators; other batches count equally, and so
+    do shards. `session.run(feeds, apply=True)` applies the mean of fewer batches.
 
-    With a loss scale the mean is what is checked, so that one batch whose gradients are not finite
-    skips the update of the whole group, and the scale changes once per update: the rule of PyTorch
+    With a loss scale the mean is checked, and the scale changes once per update, as in PyTorch
     (https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation). Running
-    statistics that would not be finite stay as they are. Before the last batch nothing is decided:
-    "grads_finite" is true and "gradient_norm" 0 then.
+    statistics stay finite. Before the last batch "grads_finite" is true and "gradient_norm" is 0.
     """
 
     def __init__(self, steps: int, *, conditional: str = "if") -> None:
         """Begin without a model.
 
         Args:
-            steps: How many batches make one update.
+            steps: The number of batches of one update, 1 to 2^24.
             conditional: "if" or "select"; see `LossScaleOptimizer`.
-
-        Raises:
-            OptimizerTypeError: `steps` is not an integer.
-            OptimizerValueError: It is below 1, or too large to be a factor of gradients.
-            OptionError: `conditional` is neither.
         """
         self.steps = check.whole("number of batches to accumulate", steps, low=1, high=_MOST)
         self._mode = check_mode(conditional)
@@ -89,8 +70,7 @@ class Accumulation:
         A sparse gradient is added to a dense accumulator.
 
         Args:
-            grads_and_vars: What `compute_gradients` has just returned, for it is the loss that was
-                differentiated last which says how much a batch counts.
+            grads_and_vars: The last result of `compute_gradients`, whose loss has the denominator.
 
         Raises:
             OptimizerTypeError: They are no pairs.
@@ -106,46 +86,40 @@ class Accumulation:
         self._counter = graph.state(ACCUMULATED, np.array(0, np.int64), COUNTER)
         b = graph.scoped(_SCOPE, Part.ARITHMETIC)
         divisor = self._total(b, self._counter, b.constant(1))
-        weight = _weight_of_batch(graph)
+        compared = None if graph.loss is None else compared_by(graph.loss.value)
+        weight = None if compared is None else compared.denominator
         if weight is not None:
             zero = np.array(0, b.type_of(weight).numpy())
             state = graph.state(f"{_SCOPE}/denominator", zero, ACCUMULATOR)
             total = self._total(b, state, weight)
             divisor = b.where(b.equal(total, 0.0), b.ones_like(total), total)
         divisors = {dtype: b.cast(divisor, dtype) for dtype in {_wide(v) for _, v in pairs}}
-        return [(self._mean(b, g, v, weight, divisors), v) for g, v in pairs]
+        means: list[tuple[Any, Any]] = []
+        for gradient, variable in pairs:
+            mean, wide = None, _wide(variable)
+            if gradient is not None:
+                zeros = np.zeros(variable.shape, wide.numpy())
+                state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
+                new = b.cast(dense(b, unwrap(gradient)), wide)
+                new = new if weight is None else b.mul(new, b.cast(weight, wide))
+                total = self._total(b, state, new)
+                mean = wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
+            means.append((mean, variable))
+        return means
 
     def _total(self, b: Builder, state: State, new: ir.Value) -> ir.Value:
-        """Return a sum over the batches so far, which a state holds."""
+        """Return the sum over the batches so far, which a state holds."""
         total = self._totals[state] = b.shaped_like(b.add(state.value, new), state.value)
         return total
 
-    def _mean(
-        self,
-        b: Builder,
-        gradient: Gradient,
-        variable: State,
-        weight: ir.Value | None,
-        divisors: Mapping[ir.DataType, ir.Value],
-    ) -> Any:
-        """Return the mean over the batches so far; a weight of 0 in all makes it 0."""
-        if gradient is None:
-            return None
-        graph, wide = variable.graph, _wide(variable)
-        zeros = np.zeros(variable.shape, wide.numpy())
-        state = graph.state(f"{variable.name}/{ACCUMULATED}", zeros, ACCUMULATOR)
-        new = b.cast(dense(b, unwrap(gradient)), wide)
-        total = self._total(b, state, new if weight is None else b.mul(new, b.cast(weight, wide)))
-        return wrap(graph, b.shaped_like(b.div(total, divisors[wide]), total))
-
     def every(self, train_op: TrainOp) -> TrainOp:
-        """Return a step that updates with every last batch, and else adds up gradients.
+        """Return a step that updates with every last batch.
 
         Args:
-            train_op: What was made of the pairs that `add` returned.
+            train_op: The step with the pairs that `add` returned.
 
         Raises:
-            OptimizerTypeError: `train_op` is none.
+            OptimizerTypeError: It is not a TrainOp.
             OptimizerValueError: `add` was not called.
         """
         if not isinstance(train_op, TrainOp):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -169,7 +143,7 @@ class Accumulation:
         waiting |= {state.name: total for state, total in self._totals.items()}
         zeros = {state.name: b.zeros_like(total) for state, total in self._totals.items()}
         for name, value in before.items():
-            if str(value.name).endswith(":next"):  # what the choice will be called
+            if str(value.name).endswith(":next"):  # the name of the choice
                 value.name = graph.free_name(f"{name}:applied")
         changed = set(before.values())
         updates = conditional(
@@ -194,7 +168,7 @@ class Accumulation:
 
 
 def _wide(variable: State) -> ir.DataType:
-    """Return the type that gradients of a variable are added up in."""
+    """Return the type of the sums of a variable's gradients."""
     return ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
 
 
@@ -210,12 +184,3 @@ def _moved_statistics(b: Builder, op: TrainOp) -> dict[str, ir.Value]:
             is_finite = b.equal(b.sub(total, total), 0.0)
             moved[name] = b.where(is_finite, value, graph.states[name].value)
     return moved
-
-
-def _weight_of_batch(graph: TrainingGraph) -> ir.Value | None:
-    """Return what the loss that was differentiated last is divided by.
-
-    None is for a loss that is not a weighted mean: all batches count equally.
-    """
-    compared = None if graph.loss is None else compared_by(graph.loss.value)
-    return None if compared is None else compared.denominator

@@ -14,12 +14,12 @@ import numpy as np
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
     check_pairs,
     check_step,
     counter_of,
+    step_counter,
 )
 from amp_rewrite.training.optimizers.clipping import clip
 from amp_rewrite.training.optimizers.compute_gradients import (
@@ -40,31 +40,27 @@ from amp_rewrite.training.optimizers.learning_rate import (
     LearningRate,
     MultipliedRate,
     Rate,
+    Schedule,
+    restore_rate,
 )
-from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList, assign_all
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import TrainOp, averaged
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
 
 class Optimizer(HasParts):
     """Builds training steps: gradients of a loss, and the updates that minimize it.
 
-    It has a rule, which says how one step changes a variable; the members here are the same for
-    every rule. An optimizer of one's own is `Optimizer(rule=...)`, see `UpdateRule`; a child may
-    override `compute_gradients`, `apply_gradients` and `get_gradients`, which optimizers that wrap
-    it call.
-
-    In a dataflow graph every node reads the state as it was before the step, and the updates are
-    outputs of their own; no gradient can see a variable that is updated already. What
-    `gate_gradients` asks for is therefore given, without a node for it.
+    Its rule says how one step changes a variable: `Optimizer(rule=...)` with an `UpdateRule` is an
+    optimizer of one's own. A child may override `compute_gradients`, `apply_gradients` and
+    `get_gradients`; optimizers that wrap it call them.
 
     Attributes:
-        rule: How one step changes a variable. It and the settings cannot be set any more
-            when gradients have been applied: a step would keep what it has.
+        rule: How one step changes a variable. It and the settings cannot be set once gradients
+            have been applied.
         use_locking: What the constructor was given.
-        settings: How it clips, averages and accumulates; the fields of `Settings` are attributes
-            of the optimizer too.
+        settings: How it clips, averages and accumulates. The fields of rule and settings are
+            attributes of the optimizer too.
     """
 
     GATE_NONE: ClassVar[int] = 0
@@ -72,24 +68,18 @@ class Optimizer(HasParts):
     GATE_GRAPH: ClassVar[int] = 2
 
     supports_loss_scaling: bool = True
-    """Whether a loss scale may multiply the gradients on their way; False for a collective that
-    does more with them than a linear function, such as compressing them."""
+    """Whether a loss scale may multiply the gradients; not if a collective is not linear."""
 
     scales_loss: bool = False
     """Whether it, or an optimizer inside it, multiplies the loss by a loss scale."""
 
     _rule: ClassVar[Callable[..., UpdateRule]]
-    """What makes the rule of the hyperparameters."""
+    """Makes the rule of the hyperparameters."""
 
     def __init_subclass__(
         cls, *, rule: Callable[..., UpdateRule] | None = None, **defaults: Any
     ) -> None:
-        """Let the signature of a class's constructor be all of it if the class names a rule.
-
-        Args:
-            rule: Makes the rule; None is that of the parent.
-            **defaults: Other defaults than those of the parent's arguments.
-        """
+        """Make the constructor from its signature; `defaults` replace those of the arguments."""
         super().__init_subclass__()
         if rule is not None:
             cls._rule = staticmethod(rule)
@@ -108,17 +98,15 @@ class Optimizer(HasParts):
         """Name the optimizer and give it a rule; children have hyperparameters in front.
 
         Args:
-            use_locking: Accepted for compatibility: an ONNX step never updates a tensor in place,
-                so that there is nothing to lock.
+            use_locking: Without effect: an ONNX step updates no tensor in place.
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
-            **options: See `Settings`; and Keras's spelling of the hyperparameters (`beta_1`,
-                `beta_2`, `rho`, `nesterov`).
+            **options: See `Settings`; and hyperparameters in Keras's spelling, such as `beta_1`.
 
         Raises:
-            OptimizerTypeError: A keyword is unknown, or a hyperparameter is not a number.
-            OptimizerValueError: The name is empty, or a hyperparameter is impossible.
+            OptimizerTypeError: A keyword is unknown, or an argument has a wrong type.
+            OptimizerValueError: An argument is impossible.
         """
         check.optimizer_name(name)
         self.use_locking = use_locking
@@ -146,18 +134,7 @@ class Optimizer(HasParts):
         weight_decay: float | None = None,
         **limits: float,
     ) -> Self:
-        """Return an optimizer for a group of this one's variables: the same but for what is given.
-
-        Slots and states that belong to no variable are shared, and the learning rate too unless the
-        group has one of its own.
-
-        Args:
-            group: The name of the group, after which the state of its learning rate is named.
-            learning_rate: See `ParameterGroup`; so for the next two.
-            rate_multiplier: See `ParameterGroup`.
-            weight_decay: See `ParameterGroup`.
-            **limits: A limit of its own to clip to; see `Settings`.
-        """
+        """Return an optimizer for a `ParameterGroup`, which shares slots and other states."""
         member = copy.copy(self)
         if learning_rate is not None and rate_multiplier is not None:
             raise OptimizerValueError(
@@ -196,29 +173,24 @@ class Optimizer(HasParts):
         """Add the nodes that compute the gradients of a loss.
 
         Args:
-            loss: A floating-point value, or a callable that returns one; or several in a list,
-                of which the sum is differentiated. Of one that is not a scalar, it is the sum of
-                its elements.
-            var_list: A variable, or variables in a list or in lists inside it: states, values or
-                names; None is every floating-point initializer that the loss depends on and that
-                is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
-                has a gradient as well, which `apply_gradients` refuses.
-            gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH. Without effect; see `Optimizer`.
-            aggregation_method: A number of TensorFlow's AggregationMethod, or None. Without effect:
-                gradients that meet are added by one Sum in the widest of their types.
+            loss: A floating-point value, or a callable that returns one. The elements of a loss
+                that is not a scalar are summed.
+            var_list: A state, a value, a name, or lists of these. None is every floating-point
+                initializer that the loss depends on and that is not `amp_rewrite.frozen`.
+            gate_gradients: Without effect: nodes read the state before the step.
+            aggregation_method: Without effect: one Sum in the widest type adds gradients.
             colocate_gradients_with_ops: Without effect: ONNX assigns no devices.
-            grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
+            grad_loss: The gradient of the loss, in its shape; None is ones.
 
         Returns:
-            (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
-            whose fields are GraphValues, or None where the loss does not depend on the variable.
-            What is not a variable stands there as a GraphValue.
+            (gradient, variable) pairs. A gradient is a GraphValue, IndexedSlices of GraphValues, or
+            None if the loss does not depend on the variable, which is a State. Inputs and other
+            values have gradients too; they are GraphValues.
 
         Raises:
-            GradientError: An operator on the way has no gradient rule.
-            OptimizerTypeError: The loss is not a value.
-            OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
-                variable is not floating-point.
+            GradientError: An operator between variable and loss has no gradient rule.
+            OptimizerTypeError: An argument has a wrong type.
+            OptimizerValueError: An argument is impossible, or there is no variable.
         """
         del colocate_gradients_with_ops
         check_options(gate_gradients, aggregation_method)
@@ -249,29 +221,28 @@ class Optimizer(HasParts):
     ) -> TrainOp:
         """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
         plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        scope = self._states.optimizer if plain else check.label("the step", name)
+        scope = self.name if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
-        counter = self._states.given_counter if global_step is None else global_step
-        check_step(graph, counter, new=global_step is None)
-        self._states.graph = graph
+        states, is_own = self._states, global_step is None
+        counter = step_counter(graph, states.given_counter if is_own else global_step, new=is_own)
+        states.graph, states.counter, states.built = graph, counter, True
         gradients = [gradient for gradient, _ in pairs]
         clipped = clip(gradients, self.settings)
-        rule, rate, states = self.rule, self._rate, self._states
-        step = StepUpdates(rule, rate, states, graph, scope=scope, global_step=counter)
-        self._states.counter, self._states.built = step.counter, True
+        step = StepUpdates(self.rule, self._rate, states, graph, scope=scope, counter=counter)
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
         op = step.finish(gradients)
         if not self.settings.use_ema:
             return op
-        decay = self.settings.ema_momentum
-        return averaged(op, Average(decay=decay, warm_up=False, start=1, every=1))
+        return averaged(op, decay=self.settings.ema_momentum, start=1)
 
     def get_slot(
         self, var: Variable, name: str | None = None, *, slot_name: str | None = None
     ) -> State | None:
         """Return the slot called `name`, or `slot_name`, of a variable; None if there is none."""
-        wanted = check.label("a slot", check.either("get_slot", name=name, slot_name=slot_name))
+        if (name is None) == (slot_name is None):
+            raise OptimizerTypeError("get_slot takes one of name and slot_name")
+        wanted = check.label("a slot", slot_name if name is None else name)
         variable = self._states.variable(var)
         return None if variable is None else self._states.slot(variable, wanted)
 
@@ -284,16 +255,13 @@ class Optimizer(HasParts):
         return sorted(self._states.of_graph(), key=lambda state: state.name)
 
     def add_slot(self, var: Variable, slot_name: str, initializer: Any = "zeros") -> State:
-        """Return a slot of a variable, which is made if there is none.
+        """Return a slot of a variable, for steps that are built afterwards; made if missing.
 
         Args:
             var: The variable.
             slot_name: The slot's name for get_slot.
             initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
                 of shape and type.
-
-        A step that is built afterwards has it, whether or not it updates it, and so have
-        checkpoints.
 
         Raises:
             OptimizerValueError: The variable is unknown, or the initializer does not fit.
@@ -313,20 +281,19 @@ class Optimizer(HasParts):
         initializer: Any = "zeros",
         trainable: bool = False,
     ) -> State:
-        """Return a new state that belongs to no variable, of the graph built on last.
+        """Return a new state that belongs to no variable, for steps that are built afterwards.
 
-        A step that is built afterwards has it, and so have checkpoints. `dataclasses.replace(op,
-        updates={**op.updates, weight.name: value})` updates it.
+        `dataclasses.replace(op, updates={**op.updates, weight.name: value})` updates it.
 
         Args:
             name: Its name; a number is appended if that is taken.
             shape: The lengths of its axes.
             dtype: A numpy type; None is float32.
             initializer: "zeros", "ones", a number, an array, or a function of shape and type.
-            trainable: Whether it is a variable that gradients can be taken with respect to.
+            trainable: Whether gradients can be taken with respect to it.
 
         Raises:
-            OptimizerTypeError: The name, the shape or the type is none.
+            OptimizerTypeError: The name, the shape or the type is invalid.
             OptimizerValueError: No gradients were computed yet, or the initializer does not fit.
         """
         return self._states.add_weight(name, shape, dtype, initializer, trainable=trainable)
@@ -335,8 +302,7 @@ class Optimizer(HasParts):
     def learning_rate(self) -> Any:
         """The present learning rate: a number, or the schedule.
 
-        Setting a number takes effect from the next step on, in running sessions too; it ends
-        nothing: a schedule goes on, from the new rate.
+        A number that is set holds from the next step on; a schedule continues from it.
         """
         return self._rate.read()
 
@@ -348,8 +314,8 @@ class Optimizer(HasParts):
     def iterations(self) -> State | None:
         """The state that counts the steps; None before gradients are applied.
 
-        Setting it chooses the state that `apply_gradients` counts in without a `global_step`: an
-        integer scalar of the model or its name, or a new name, before gradients are applied.
+        Before gradients are applied, it can be set to an integer scalar of the model, its name, or
+        a new name: the counter of `apply_gradients` without a `global_step`.
         """
         return self._states.counter
 
@@ -398,26 +364,25 @@ class Optimizer(HasParts):
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
 
         Args:
-            loss: See `compute_gradients`; of several in a list the sum is minimized.
-            global_step: See `apply_gradients`. A list, a tuple or a function is the `var_list`,
-                which stands here in TensorFlow 2.
-            var_list: See `compute_gradients`; so for the next three.
+            loss: See `compute_gradients`.
+            global_step: See `apply_gradients`. A list or a function here is the `var_list`, as in
+                TensorFlow 2.
+            var_list: See `compute_gradients`.
             gate_gradients: Without effect.
             aggregation_method: Without effect.
             colocate_gradients_with_ops: Without effect.
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
-            accumulate: The mean of the gradients of this number of batches makes one update, that
-                of one large batch; see `Accumulation` for how batches count. None is the
-                optimizer's `gradient_accumulation_steps`, or 1.
+            accumulate: The number of batches whose mean gradients make one update; see
+                `Accumulation`. None is `gradient_accumulation_steps`, or 1.
 
         Returns:
             The step, for TrainingSession or build_step.
 
         Raises:
-            GradientError: An operator between a variable and the loss has no gradient rule.
-            OptimizerTypeError: What those two raise.
-            OptimizerValueError: No variable has a gradient; and what those two raise.
+            GradientError: An operator between variable and loss has no gradient rule.
+            OptimizerTypeError: An argument has a wrong type.
+            OptimizerValueError: An argument is impossible, or no variable has a gradient.
         """
         del colocate_gradients_with_ops
         check_options(gate_gradients, aggregation_method)
@@ -449,26 +414,21 @@ class Optimizer(HasParts):
         experimental_aggregate_gradients: bool = True,
         skip_gradients_aggregation: bool = False,
     ) -> TrainOp:
-        """Add the nodes that update variables by their gradients.
-
-        That is `reduce_gradients`, then `apply_reduced`; optimizers that wrap another one hook in
-        there.
+        """Add the nodes that update variables: `reduce_gradients`, then `apply_reduced`.
 
         Args:
-            grads_and_vars: (gradient, variable) pairs; a variable whose gradient is None stays as
-                it is. Values of equal indices of a sparse gradient are summed first.
-            global_step: The integer state that grows by 1 after the updates: a state, a value or a
-                name. None is the graph's own, called "global_step".
-            name: What the nodes are named after; by default the optimizer's name.
-            experimental_aggregate_gradients: False leaves `reduce_gradients` out: the gradients are
-                those of all shards.
-            skip_gradients_aggregation: True does the same.
+            grads_and_vars: (gradient, variable) pairs; None leaves a variable as it is. Values of
+                equal indices of a sparse gradient are summed.
+            global_step: The integer state that grows by 1: a state, a value or a name. None is the
+                graph's own, "global_step".
+            name: The scope of the nodes; by default the optimizer's name.
+            experimental_aggregate_gradients: False omits `reduce_gradients`.
+            skip_gradients_aggregation: True omits `reduce_gradients`.
 
         Raises:
             OptimizerTypeError: A gradient is neither a value nor IndexedSlices nor None.
             OptimizerValueError: There are no pairs, or no gradients.
-            UnsupportedError: What is to be updated is not a variable, or has a constraint and a
-                sparse gradient.
+            UnsupportedError: A variable is no initializer, or is constrained and sparse.
         """
         reduces = check.flag("experimental_aggregate_gradients", experimental_aggregate_gradients)
         skips = check.flag("skip_gradients_aggregation", skip_gradients_aggregation)
@@ -479,26 +439,17 @@ class Optimizer(HasParts):
         return self.apply_reduced(pairs, global_step, name)
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
-        """Return the gradient of each of `params`, clipped as the optimizer was told to.
-
-        Raises:
-            OptimizerValueError: The loss does not depend on one of them.
-        """
+        """Return the gradient of each of `params`, clipped by the optimizer's limit."""
         pairs = self.compute_gradients(loss, var_list=params)
         missing = [variable.name for gradient, variable in pairs if gradient is None]
         if missing:
             raise OptimizerValueError(
                 "a gradient is None: the loss does not depend on the variable", where=missing
             )
-        gradients = [gradient for gradient, _ in pairs]
-        return clip(gradients, self.settings)
+        return clip([gradient for gradient, _ in pairs], self.settings)
 
     def get_updates(self, loss: Loss, params: Iterable[Variable]) -> list[TrainOp]:
-        """Return the step that minimizes a loss, in a list: Keras's name for `minimize`.
-
-        Raises:
-            OptimizerValueError: What `get_gradients` and `apply_gradients` raise.
-        """
+        """Return the step that minimizes a loss, in a list: Keras's name for `minimize`."""
         variables = flat_var_list(params)
         gradients = self.get_gradients(loss, variables)
         return [self.apply_gradients(zip(gradients, variables, strict=True))]
@@ -517,24 +468,17 @@ class Optimizer(HasParts):
         return [np.array(state.read()) for state in self.weights]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replace the present values of `weights`.
-
-        Raises:
-            OptimizerValueError: Their number or a shape differs; nothing is replaced then.
-        """
+        """Replace the present values of `weights`; a wrong shape is an OptimizerValueError."""
         assign_all(self.name, self.weights, weights)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an optimizer like this one.
-
-        They are numbers, texts and lists, but for a rule that the constructor was given as such.
-        """
+        """Return the arguments that make an optimizer like this one; JSON can hold most."""
         config: dict[str, Any] = {}
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
         config.update(self.settings.changed())
-        if isinstance(self.learning_rate, schedules.Schedule):
+        if isinstance(self.learning_rate, Schedule):
             config["learning_rate"] = self.learning_rate.get_config()
         return config
 
@@ -542,30 +486,18 @@ class Optimizer(HasParts):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
-        """Return an optimizer made from what `get_config` returned.
-
-        Args:
-            config: Is not changed.
-            custom_objects: Name -> class of a schedule that is not this package's.
+        """Return an optimizer made from the result of `get_config`, or Keras's.
 
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
         settings = arguments(cls, flat(config), OptimizerTypeError)
-        schedules.restore_rate(settings, custom_objects)
+        restore_rate(settings, custom_objects)
         return cls(**settings)
 
 
 def _constructor(declared: Callable[..., None], defaults: Mapping[str, Any]) -> Any:
-    """Return a constructor that makes an optimizer with the rule of its class.
-
-    What the signature has besides the learning rate, `use_locking`, `name` and keywords that
-    `Optimizer` takes are hyperparameters of the rule, in our spelling or in Keras's.
-
-    Args:
-        declared: Has the signature; one that was made here too.
-        defaults: Argument -> a default in place of the declared one.
-    """
+    """Return a constructor of the declared signature that makes the rule of the other arguments."""
     parameters = inspect.signature(declared).parameters
     *_, keywords = parameters
     signature = inspect.Signature(
@@ -591,7 +523,7 @@ def _constructor(declared: Callable[..., None], defaults: Mapping[str, Any]) -> 
 def _step_and_variables(
     global_step: Variable | VarList, var_list: VarList
 ) -> tuple[Variable | None, VarList]:
-    """Return the global step and the variables of a call in the form of TensorFlow 1 or 2."""
+    """Return the global step and the variables of a call in TensorFlow 1's or 2's form."""
     if global_step is None or isinstance(global_step, State | GraphValue | str):
         return global_step, var_list
     if not isinstance(global_step, list | tuple) and not callable(global_step):
@@ -601,12 +533,12 @@ def _step_and_variables(
             "two lists of variables",
             where="minimize",
             found="a list in the place of global_step, and var_list",
-            remedy="pass grad_loss and name by their names, behind one list of variables",
+            remedy="pass grad_loss and name by their names, after one list of variables",
         )
     return None, global_step
 
 
 def overrides(optimizer: Optimizer, method: str) -> bool:
-    """Return whether an optimizer has a method of its own in place of one of Optimizer."""
+    """Return whether an optimizer's class has a method of its own."""
     bound = getattr(optimizer, method)
     return getattr(bound, "__func__", None) is not getattr(Optimizer, method)

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
-from amp_rewrite.training.optimizers.config import arguments, is_part, mapping
+from amp_rewrite.training.optimizers.config import arguments, mapping, parts
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate, Schedule, restore_rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import SHARED, TrainOp, merged
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 
 _REST = "default"
-"""The name of the member that trains what no group has."""
+"""The name of the member that trains the variables of no group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterGroup:
-    """How some variables are trained otherwise than the rest.
+    """Settings for some of the variables.
 
     Attributes:
-        variables: Which ones: patterns of names, words, a regular expression, a function of a
-            variable, or a list; see `selected`. A pattern that matches nothing is an error.
-        name: What the group is called; by default group_1, group_2, ...
-        learning_rate: A learning rate of its own: a number or a schedule.
-        rate_multiplier: What the optimizer's learning rate is multiplied by, schedule included.
-        weight_decay: A weight decay of its own.
-        clipnorm: See `Settings`; so for the next two. A norm is that of the group alone.
-        clipvalue: See `Settings`.
-        global_clipnorm: See `Settings`.
+        variables: Patterns of names, words, a regular expression, a function of a variable, or a
+            list of these. A pattern that matches nothing is an error.
+        name: The group's name; by default group_1, group_2, ...
+        learning_rate: Its own learning rate: a number or a schedule.
+        rate_multiplier: A factor of the optimizer's learning rate, schedule included.
     """
 
     variables: Selection
@@ -51,7 +46,7 @@ class ParameterGroup:
 
 
 class ParameterGroups(OptimizerWrapper):
-    """An optimizer that trains groups of variables in ways of their own, as PyTorch's groups do.
+    """An optimizer whose groups of variables have settings of their own, as in PyTorch.
 
         optimizer = ParameterGroups(
             AdamW(LinearWarmUp(1e-4, 500), weight_decay=0.01),
@@ -62,13 +57,12 @@ class ParameterGroups(OptimizerWrapper):
             no_decay="bias,norm",
         )
 
-    All groups share one backward pass, and one loss scale if a LossScaleOptimizer is put around.
-    What no group has is trained by the optimizer itself, whose members these are otherwise. A
-    learning rate of a group's own is the state `learning_rate/<name>`, and
-    `members[name].learning_rate` sets it.
+    All groups share one backward pass, and the loss scale of a LossScaleOptimizer around them. The
+    optimizer itself trains the other variables. A group's own learning rate is the state
+    `learning_rate/<name>`, which `members[name].learning_rate` sets.
 
     Attributes:
-        members: Name of a group -> its optimizer; "default" is that of the rest.
+        members: Name of a group -> its optimizer; "default" trains the other variables.
     """
 
     def __init__(
@@ -81,18 +75,18 @@ class ParameterGroups(OptimizerWrapper):
         """Make the members.
 
         Args:
-            optimizer: What trains the rest, and what groups vary. LossScaleOptimizer and
-                CrossShardOptimizer go around the groups.
+            optimizer: Trains the variables of no group. LossScaleOptimizer and CrossShardOptimizer
+                go around the groups.
             groups: Groups, or dictionaries of their settings. No variable may be in two.
-            no_decay: Variables whose weights do not decay, whichever group they are in: usually
-                "bias,norm".
+            no_decay: Variables of any group without weight decay: usually "bias,norm".
 
         Raises:
-            OptimizerTypeError: An argument is of a type that it cannot be.
-            OptimizerValueError: A group is impossible, two have one name, or there is no weight
-                decay that `no_decay` could turn off.
+            OptimizerTypeError: An argument has a wrong type.
+            OptimizerValueError: A group is impossible, two have one name, or `no_decay` has no
+                weight decay to turn off.
         """
-        super().__init__(_check_plain(optimizer))
+        super().__init__(optimizer)
+        _check_plain(optimizer)
         self._groups = [_group(entry) for entry in check.listed(groups, "groups")]
         self._no_decay = no_decay
         self.members = {_REST: optimizer}
@@ -103,9 +97,8 @@ class ParameterGroups(OptimizerWrapper):
             settings = {k: v for k, v in _settings(group).items() if k not in ("variables", "name")}
             self.members[name] = optimizer.member(group=name, **settings)
         self._exempt = {name: _without_decay(member) for name, member in self.members.items()}
-        if _chooses(no_decay) and all(
-            self._exempt[name] is self.members[name] for name in self.members
-        ):
+        is_empty = isinstance(no_decay, Collection) and len(no_decay) == 0  # pyright: ignore[reportUnknownArgumentType] of anything
+        if no_decay is not None and not is_empty and self._exempt == self.members:
             raise OptimizerValueError(
                 "no weight decay that variables could be spared",
                 where="no_decay",
@@ -114,8 +107,8 @@ class ParameterGroups(OptimizerWrapper):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a member, as `OptimizerWrapper` does; refuse what groups have copies of."""
-        if not name.startswith("_") and is_part(self.inner_optimizer, name):
+        """Set a member, as `OptimizerWrapper` does; refuse values that each group has."""
+        if not name.startswith("_") and name in parts(self.inner_optimizer):
             raise OptimizerValueError(
                 f"{name} of groups cannot be set at once",
                 where=self.get_name(),
@@ -139,7 +132,7 @@ class ParameterGroups(OptimizerWrapper):
 
         Raises:
             OptionError: A pattern matches none of the variables.
-            OptimizerValueError: A variable is in two groups; and what the members raise.
+            OptimizerValueError: A variable is in two groups.
         """
         _, pairs = check_pairs(grads_and_vars)
         steps = [
@@ -150,7 +143,7 @@ class ParameterGroups(OptimizerWrapper):
         return merged(steps, (*SHARED, "non_slot"))
 
     def _parts(self, pairs: Pairs) -> list[tuple[Optimizer, Pairs]]:
-        """Return the members and what each trains, the rest first."""
+        """Return the members and the pairs that each trains."""
         states = [variable for _, variable in pairs]
         names = self._names(states)
         spared = {v.name for v in selected(states, self._no_decay, "no_decay")}
@@ -181,13 +174,10 @@ class ParameterGroups(OptimizerWrapper):
         return names
 
     def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes groups like these from.
-
-        JSON can hold it if variables are chosen by texts and lists of texts.
-        """
+        """Return the arguments that make such groups."""
         groups = [_settings(group) for group in self._groups]
         for group in groups:
-            if isinstance(group.get("learning_rate"), schedules.Schedule):
+            if isinstance(group.get("learning_rate"), Schedule):
                 group["learning_rate"] = group["learning_rate"].get_config()
         return {**super().get_config(), "groups": groups, "no_decay": self._no_decay}
 
@@ -197,22 +187,16 @@ class ParameterGroups(OptimizerWrapper):
     ) -> Self:
         """Return groups made from what `get_config` returned; see `OptimizerWrapper`."""
         settings = arguments(cls, config, OptimizerTypeError)
-        groups = [
-            mapping(group, "groups", OptimizerTypeError) for group in settings.get("groups", ())
-        ]
+        groups = [mapping(g, "groups", OptimizerTypeError) for g in settings.get("groups", ())]
         for group in groups:
-            schedules.restore_rate(group, custom_objects)
+            restore_rate(group, custom_objects)
         settings["groups"] = groups
         return super().from_config(settings, custom_objects)
 
 
-def _check_plain(optimizer: object) -> Optimizer:
-    """Return an optimizer that groups can vary: none that wraps another one."""
+def _check_plain(optimizer: Optimizer) -> None:
+    """Refuse an optimizer that groups cannot vary."""
     where = "ParameterGroups"
-    if not isinstance(optimizer, Optimizer):
-        raise OptimizerTypeError(
-            "not an optimizer", where=where, found=f"an object of type {type(optimizer).__name__}"
-        )
     if isinstance(optimizer, OptimizerWrapper):
         raise OptimizerValueError(
             "groups are trained by an optimizer that wraps no other one",
@@ -227,36 +211,17 @@ def _check_plain(optimizer: object) -> Optimizer:
             found="use_ema=True",
             remedy="put WeightAverage around ParameterGroups",
         )
-    return optimizer
-
-
-def _chooses(selection: object) -> bool:
-    """Tell whether a selection can choose anything: it is neither None nor empty."""
-    if isinstance(selection, Collection):
-        return len(cast("Collection[object]", selection)) > 0
-    return selection is not None
 
 
 def _group(entry: object) -> ParameterGroup:
-    """Return a group, of a group or of its settings."""
+    """Return a group, given itself or its settings."""
     if isinstance(entry, ParameterGroup):
         return entry
-    names = [f.name for f in fields(ParameterGroup)]
-    settings: Mapping[Any, Any] = (
-        cast("Mapping[Any, Any]", entry) if isinstance(entry, Mapping) else {}
-    )
-    unknown = [key for key in settings if key not in names]
-    if "variables" not in settings or unknown:
-        raise OptimizerTypeError(
-            "not a group of variables",
-            found=repr(unknown[0]) if unknown else f"an object of type {type(entry).__name__}",
-            expected=f"a ParameterGroup, or a dictionary of {', '.join(names)}",
-        )
-    return ParameterGroup(**settings)
+    return ParameterGroup(**arguments(ParameterGroup, entry, OptimizerTypeError))
 
 
 def _without_decay(member: Optimizer) -> Optimizer:
-    """Return a member whose weights do not decay; itself if they do not anyway."""
+    """Return a member without weight decay; itself if it has none."""
     return member.member(weight_decay=0.0) if getattr(member.rule, "weight_decay", 0) else member
 
 

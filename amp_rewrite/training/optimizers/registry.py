@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.config import class_of, custom_classes, restore
+from amp_rewrite.training.optimizers.learning_rate import restore_rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.rules.adagrad import (
     Adadelta,
@@ -40,37 +40,15 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
 _EXACT: dict[str, Callable[..., Optimizer]] = {kind.__name__: kind for kind in _OTHERS}
 """Names of TensorFlow's forms, which `get` takes as they are written: "RMSprop" is Keras's."""
 NAMES = tuple(_MAKERS)
-"""What `get` takes as a name, in lower case."""
+"""The names that `get` takes, in lower case."""
 
 _REGISTERED: dict[str, type[Optimizer]] = {}
-"""Class name -> class, of those that `register` was called with; `wrappers` are among them."""
+"""Name -> class of the optimizers that wrap others, which lie above this module."""
 
 
 def register(kind: type[Optimizer]) -> None:
-    """Let configurations of a class of optimizers be restored by its name, without custom_objects.
-
-    Args:
-        kind: A class with `from_config`.
-
-    Raises:
-        OptimizerTypeError: It is not a class of optimizers.
-        OptimizerValueError: Another class has this name.
-    """
-    candidate: Any = kind
-    if not isinstance(candidate, type) or not issubclass(candidate, Optimizer):
-        raise OptimizerTypeError(
-            "not a class of optimizers",
-            found=f"an object of type {type(candidate).__name__}",
-            expected="a child of Optimizer",
-        )
-    name = kind.__name__
-    if name.lower() in _MAKERS or name in _EXACT or _REGISTERED.get(name) not in (kind, None):
-        raise OptimizerValueError(
-            "another class of optimizers has this name",
-            found=name,
-            remedy="give it a name of its own, or pass it as one of custom_objects",
-        )
-    _REGISTERED[name] = kind
+    """Let configurations name a class."""
+    _REGISTERED[kind.__name__] = kind
 
 
 def get(
@@ -81,9 +59,9 @@ def get(
     Args:
         identifier: An optimizer, which is returned; a name, in any case; or
             `{"class_name": name, "config": get_config()}`.
-        custom_objects: Name -> class of optimizers, schedules and loss scales in a configuration
-            that are neither this package's nor registered.
-        **arguments: Arguments of the optimizer that a name denotes.
+        custom_objects: Name -> class of a user's optimizers, schedules and loss scales in a
+            configuration.
+        **arguments: Arguments of the optimizer.
 
     Raises:
         OptimizerTypeError: `custom_objects` is not a mapping to classes with `from_config`.
@@ -97,7 +75,7 @@ def get(
         kind = class_of(identifier, {**_REGISTERED, **custom})
         if kind is not None:
             return restore(kind, arguments, custom)
-        schedules.restore_rate(arguments, custom)
+        restore_rate(arguments, custom)
         identifier = identifier.get("class_name")
     if isinstance(identifier, str) and identifier in _EXACT:
         return _EXACT[identifier](**arguments)

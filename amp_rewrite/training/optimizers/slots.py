@@ -1,8 +1,4 @@
-"""The states that belong to an optimizer: one set per training graph.
-
-An initializer or a weight that does not fit is an OptimizerValueError, or an OptionError if it
-holds no numbers; what is no name, shape or type an OptimizerTypeError. Nothing is changed then.
-"""
+"""The states that belong to an optimizer: one set per training graph."""
 
 from __future__ import annotations
 
@@ -26,35 +22,26 @@ from amp_rewrite.training.optimizers import argument_checks as check
 Variable = State | GraphValue | str
 """A variable: a state, an initializer's value or its name."""
 VarList = Variable | Iterable[Any] | Callable[[], Any] | None
-"""Variables: one, a list of them, or lists inside a list, or a function that returns one of these;
-None is all that a loss depends on."""
+"""Variables: one, a list that may hold lists, or a function that returns them; None is all."""
 Slot = tuple[str, str]
-"""Whose slot a state is, `<variable>/<optimizer>`, and what that calls it."""
+"""`<variable>/<optimizer>`, and the name of the slot."""
 
 
 class OptimizerStates:
-    """Slots, one per variable and slot name, and non-slot states, one per graph and name.
-
-    Attributes:
-        optimizer: The optimizer's name: slots are named `<variable>/<optimizer>`.
-        graph: The graph that was built on last, or None.
-        counter: The state that counts the steps, or None.
-        given_counter: What a user has set as the counter, or None.
-        built: Whether there is a step.
-    """
+    """Slots, one per variable and slot name, and non-slot states, one per graph and name."""
 
     def __init__(self, optimizer: str) -> None:
-        """Begin with nothing."""
+        """Begin without states, given the optimizer's name."""
         self.optimizer = optimizer
-        self.graph: TrainingGraph | None = None
+        self.graph: TrainingGraph | None = None  # that was built on last
         self.counter: State | None = None
-        self.given_counter: Variable | None = None
-        self.built = False
+        self.given_counter: Variable | None = None  # the user's
+        self.built = False  # whether there is a step
         self._slots: dict[tuple[State, str], State] = {}
         self._others: dict[tuple[TrainingGraph, str], State] = {}
 
     def variable(self, reference: Variable) -> State | None:
-        """Return the variable that a reference denotes; None for a name before there is a graph."""
+        """Return the variable that a reference means; None for a name before there is a graph."""
         if isinstance(reference, State):
             return reference
         graph = reference.graph if isinstance(reference, GraphValue) else self.graph
@@ -67,11 +54,7 @@ class OptimizerStates:
     def add_slot(
         self, variable: State, name: str, initializer: Any, *, kept: bool = False
     ) -> State:
-        """Return a variable's slot, which is made if there is none; see `Optimizer.add_slot`.
-
-        It is float32, or float64 for a float64 variable. `kept` says whether a step has it that
-        does not update it.
-        """
+        """Return a variable's slot, made if missing; if `kept`, steps have it without update."""
         slot = self._slots.get((variable, name))
         if slot is None:
             wide = np.float64 if variable.dtype.itemsize == 8 else np.float32
@@ -118,7 +101,7 @@ class OptimizerStates:
 
 
 def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
-    """Replace the present values of states."""
+    """Replace the present values of states, or none of them if a shape differs."""
     weights = check.listed(weights, "weights")
     if len(states) != len(weights):
         raise OptimizerValueError(
@@ -145,14 +128,7 @@ def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) 
 
 
 def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.ndarray:
-    """Return the first value of a weight.
-
-    Args:
-        name: What errors show.
-        shape: The lengths of its axes.
-        dtype: Its element type; None is float32.
-        initializer: "zeros", "ones", a number, an array, or a function of shape and type.
-    """
+    """Return the first value of a weight; see `Optimizer.add_weight`."""
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerTypeError("a weight needs a name", found=repr(name))
     try:

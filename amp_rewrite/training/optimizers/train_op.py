@@ -1,4 +1,4 @@
-"""What apply_gradients returns: the updates of one training step."""
+"""A training step inside a training graph, and several steps as one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.graph.training_graph import SCALE_ROLES, GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import (
+    SCALE_ROLES,
+    TRAINED_ROLES,
+    GraphValue,
+    State,
+    TrainingGraph,
+)
 from amp_rewrite.training.optimizers.clipping import global_norm_of
 
 FINITE = "grads_finite"
-"""The name among the fetches of a step of the condition under which it is applied."""
+"""The fetch with the condition under which a step is applied."""
 NORM = "gradient_norm"
 SHARED = ("global_step", "statistic", *SCALE_ROLES)
-"""Roles of states that several optimizers update in the same way: such an update counts once."""
+"""Roles of states that several optimizers update equally: the update counts once."""
+
+AVERAGE, COUNT = "average", "averaged"
+"""The roles of the states: an average, and the number of steps in it."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +37,15 @@ class TrainOp:
 
     Attributes:
         graph: The training graph.
-        loss: What is minimized, or None if gradients were not computed by an optimizer.
-        updates: Name of a state -> the value that it has after the step.
+        loss: The loss, or None if no optimizer computed the gradients.
+        updates: Name of a state -> its value after the step.
         global_step: The name of the state that counts the steps.
-        fetches: Names that a session knows besides those of values: "loss", "gradient_norm",
-            "learning_rate" (the one used in this step) and "global_step" (after the step). With
-            a loss scale also "grads_finite", "loss_scale", "good_steps", "skipped_steps" and
-            "consecutive_skips".
+        fetches: Name -> value: "loss", "gradient_norm", "learning_rate" (of this step),
+            "global_step" (after the step). With a loss scale also "grads_finite", "loss_scale",
+            "good_steps", "skipped_steps", "consecutive_skips". With accumulation "accumulated":
+            how many batches wait for an update.
         loss_scale: The configuration of the loss scale, or None.
-        accumulated: How gradients are accumulated, or None. "accumulated" is fetched then: how many
-            batches wait for an update.
+        accumulated: How gradients are accumulated, or None.
         averages: Variable -> the state that holds its average.
     """
 
@@ -50,41 +59,28 @@ class TrainOp:
     averages: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __repr__(self) -> str:
-        """Return one line, for much is in it."""
+        """Return one line."""
         loss = "no loss" if self.loss is None else f"loss {self.loss.name}"
         return one_line(self, f"{loss}, {len(self.updates)} states are updated")
 
 
 @dataclass(frozen=True)
 class Accumulated:
-    """How a step accumulates gradients.
+    """How a step accumulates gradients."""
 
-    Attributes:
-        steps: How many batches make one update.
-        boundary: Whether this batch is the last one of an update: bool, shape ().
-        counter: The state that counts the batches since the last update.
-    """
-
-    steps: int
-    boundary: ir.Value
-    counter: State
+    steps: int  # the number of batches of one update
+    boundary: ir.Value  # whether this batch is the last one of an update: bool, shape ()
+    counter: State  # counts the batches since the last update
 
 
 def group(*train_ops: TrainOp) -> TrainOp:
     """Return the step that does several steps at once, each from the state before.
 
-    For variables that are trained in different ways, or with different losses: the updates of one
-    do not see those of another. The loss, the learning rate and the global step that sessions know
-    are those of the first; "gradient_norm" is that of all gradients together. An optimizer's own
-    learning rate is set by its `learning_rate`.
+    It is for variables that are trained in different ways, or with different losses. Fetches are
+    those of the first step, but "gradient_norm" is the norm of all gradients.
 
-    Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
-    which the step updates once; gradients of any of them that are not finite skip all.
-
-        scale = DynamicLossScale()
-        slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
-        fast = LossScaleOptimizer(Adam(1e-3), scale).minimize(loss, var_list=new)
-        train_op = group(slow, fast)
+    Optimizers with a loss scale must have the same LossScale object, which is updated once. One
+    gradient that is not finite skips all updates.
 
     Args:
         *train_ops: Steps on one model, of different variables. Those with a loss scale skip
@@ -93,7 +89,7 @@ def group(*train_ops: TrainOp) -> TrainOp:
     Raises:
         OptimizerTypeError: One is no TrainOp.
         OptimizerValueError: There is none, they are of different models, update one state or have
-            different loss scales, of which one could not skip the others.
+            different loss scales.
     """
     _check(train_ops)
     op = merged(train_ops, SHARED)
@@ -104,7 +100,7 @@ def group(*train_ops: TrainOp) -> TrainOp:
 
 
 def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.Value:
-    """Let one condition, that all hold, take the place of several, in place; return it."""
+    """Replace several conditions by one, that all hold, in place; return it."""
     readers = [(use.node, use.idx) for condition in conditions for use in condition.uses()]
     b = graph.scoped("group", Part.LOSS_SCALE)
     together = conditions[0]
@@ -118,12 +114,7 @@ def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.V
 
 
 def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
-    """Return the step that does several steps at once; see `group`.
-
-    Args:
-        steps: At least one; their conditions are the same.
-        shared: Roles of states that all of them update in the same way.
-    """
+    """Return the step that does several with equal conditions; all update `shared` roles."""
     graph = steps[0].graph
     updates: dict[str, ir.Value] = {}
     for op in steps:
@@ -170,6 +161,40 @@ def _check(train_ops: Sequence[TrainOp]) -> None:
 
 
 def _scale_of(op: TrainOp) -> object:
-    """Return what tells one loss scale from another: its state, if it changes, and what it is."""
+    """Return the configuration of a loss scale, and the name of its state."""
     roles = {name: op.graph.states[name].role for name in op.updates}
     return op.loss_scale, [name for name, role in roles.items() if role == SCALE_ROLES[0]]
+
+
+def averaged(
+    op: TrainOp, *, decay: float | None, warm_up: bool = False, start: int = 0, every: int = 1
+) -> TrainOp:
+    """Return a step that averages the variables that it updates; see `WeightAverage`."""
+    graph = op.graph
+    b = graph.scoped("average", Part.UPDATE)
+    updated = [graph.states[name] for name in op.updates]
+    variables = [state for state in updated if state.role in TRAINED_ROLES]
+    averages = {v.name: graph.state(f"{v.name}/{AVERAGE}", v.read(), AVERAGE) for v in variables}
+    count = graph.state(COUNT, np.array(0, np.int64), COUNT)
+    assert op.global_step is not None, "an optimizer counts its steps"
+    # Steps are counted from 1; `done` averages were made before this one.
+    past = b.sub(b.cast(op.updates[op.global_step], ir.DataType.INT64), start)
+    begun = counts = b.greater_or_equal(past, 1)
+    if every > 1:
+        rest = b.sub(past, b.mul(b.div(past, every), every))
+        counts = b.logical_and(counts, b.equal(rest, 0))
+    done = b.cast(count.value, ir.DataType.FLOAT)
+    if decay is None:
+        share: ir.Value | float = b.reciprocal(b.add(done, 1.0))
+    elif warm_up:
+        growing = b.div(b.add(done, 1.0), b.add(done, 10.0))
+        share = b.sub(1.0, b.minimum(growing, decay))
+    else:
+        share = 1 - decay
+    share = b.where(counts, share, b.where(begun, 0.0, b.constant(np.array(1, np.float32))))
+    updates = {**op.updates, count.name: b.add(count.value, b.cast(counts, ir.DataType.INT64))}
+    for name, state in averages.items():
+        moved = b.mul(b.sub(op.updates[name], state.value), b.cast(share, state.dtype))
+        updates[state.name] = b.shaped_like(b.add(state.value, moved), state.value)
+    names = {name: state.name for name, state in averages.items()}
+    return replace(op, updates=updates, averages={**op.averages, **names})

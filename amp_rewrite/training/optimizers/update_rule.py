@@ -1,9 +1,9 @@
-"""What an update rule is, what it is given, and its update as a call of a model-local function."""
+"""Update rules, their inputs, and the update of a variable as a call of a model-local function."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,42 +12,26 @@ import onnx_ir as ir
 from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers.argument_checks import Checked
 
 
 @dataclass(frozen=True)
 class SharedInput:
-    """What the updates of all variables of one element type share.
+    """The values that the updates of all variables of one element type share."""
 
-    Attributes:
-        b: Adds the nodes.
-        dtype: The type that updates are computed in: float32 or float64.
-        rate: The learning rate of this step: shape (), `dtype`.
-        others: The present states that belong to no variable, by name, in their own type.
-    """
-
-    b: Builder
-    dtype: ir.DataType
-    rate: ir.Value
-    others: Mapping[str, ir.Value]
+    b: Builder  # adds the nodes
+    dtype: ir.DataType  # of updates: float32 or float64
+    rate: ir.Value  # the learning rate of this step: shape (), `dtype`
+    others: Mapping[str, ir.Value]  # the present states that belong to no variable
 
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """A variable, or the rows of it that a sparse gradient touches, in one step.
+    """A variable, or the rows of it that a sparse gradient touches, in one step."""
 
-    Attributes:
-        b: Adds the nodes.
-        value: The present value: float32 or float64.
-        gradient: Its gradient: same shape and type.
-        variable: Which variable it is.
-    """
-
-    b: Builder
-    value: ir.Value
-    gradient: ir.Value
-    variable: State
+    b: Builder  # adds the nodes
+    value: ir.Value  # the present value: float32 or float64
+    gradient: ir.Value  # the same shape and type
 
 
 class NoSlots(NamedTuple):
@@ -58,9 +42,8 @@ class NoSlots(NamedTuple):
 class UpdateRule(Checked):
     """How one step changes a variable: hyperparameters, slots, and functions that add nodes.
 
-    A rule is a value: it knows no graph and remembers nothing between two calls. A child is a
-    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule, whose
-    hyperparameters are attributes of the optimizer:
+    A rule is a value without state. A child is a frozen dataclass of its hyperparameters, with at
+    least `update`. They are attributes of the optimizer that has the rule:
 
         class SignRule(UpdateRule):
             def update(self, given, shared, slots):
@@ -70,8 +53,8 @@ class UpdateRule(Checked):
         optimizer = Optimizer(name="Sign", learning_rate=1e-3, rule=SignRule())
 
     Attributes:
-        slots: A NamedTuple; its fields name the tensors, shaped like the variable, that the rule
-            remembers from step to step.
+        slots: A NamedTuple. Its fields name the tensors, shaped like the variable, that are kept
+            from step to step.
     """
 
     slots: ClassVar[type[Any]] = NoSlots
@@ -82,7 +65,7 @@ class UpdateRule(Checked):
         return True
 
     def initial_slot(self, slot: str) -> float:
-        """Return what a slot is filled with at first."""
+        """Return the first value of every element of a slot."""
         del slot
         return 0.0
 
@@ -91,7 +74,7 @@ class UpdateRule(Checked):
         return {}
 
     def shared(self, given: SharedInput) -> Any:
-        """Return what the updates of all variables of one type share: a value, or a NamedTuple."""
+        """Return a value, or a NamedTuple of values, that all variables of one type share."""
         return given.rate
 
     def advance(self, given: SharedInput) -> dict[str, ir.Value]:
@@ -99,25 +82,14 @@ class UpdateRule(Checked):
         del given
         return {}
 
-    def variant(self, variable: State) -> Hashable:
-        """Return what `update` depends on besides its tensors: variables of one variant share it.
-
-        A step holds one function per variant, and one call of it per variable.
-        """
-        del variable
-        return None
-
     def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value of a variable (or of rows of it) and its new slots.
 
         Args:
-            given: The variable, its gradient, and the builder, which builds a function: tensors
-                that are not given here are out of reach, and shapes are not known.
-            shared: What the method `shared` returned.
+            given: The variable, its gradient, and the builder of the function's body, which sees
+                only the tensors that are passed here, without shapes.
+            shared: The result of the method `shared`.
             slots: The present slots, an instance of the class `slots`.
-
-        Raises:
-            UnsupportedError: A child does not say it.
         """
         raise UnsupportedError(
             f"{type(self).__name__} does not say how it updates a variable",
@@ -135,19 +107,18 @@ OLDEST_IR = 8
 class UpdateFunctions:
     """The functions of one rule in one model: a step has one node per variable.
 
-    Runtimes inline them, so that they cost no time. All variables of one element type that the
-    rule treats in the same way share a function.
+    All variables of one element type share a function. Runtimes inline them.
     """
 
     def __init__(self, rule: UpdateRule, name: str, b: Builder) -> None:
-        """Begin without functions, which have the optimizer's name; `b` adds the calls."""
+        """Begin without functions; `name` is that of the optimizer, `b` adds the calls."""
         self._rule, self._name, self._b = rule, name, b
-        self._made: dict[Hashable, tuple[ir.Function, list[int]]] = {}
+        self._made: dict[tuple[ir.DataType, ...], tuple[ir.Function, list[int]]] = {}
 
     def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Add a call; return the new value of the variable (or of rows of it) and its new slots."""
         tensors = [given.value, given.gradient, *slots, *_named(shared).values()]
-        key = self._rule.variant(given.variable), tuple(self._b.type_of(v) for v in tensors)
+        key = tuple(self._b.type_of(v) for v in tensors)
         if key not in self._made:
             self._made[key] = self._make(given, shared, slots)
         function, used = self._made[key]
@@ -160,14 +131,14 @@ class UpdateFunctions:
         return results[0], type(slots)(*results[1:])
 
     def _make(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
-        """Return the function, and which of all inputs it has: those that it uses."""
+        """Return the function, and the indices of the inputs that it uses."""
         numbers = _inputs(_named(shared), scalars=True)
         states = _inputs(slots._asdict())
         value, gradient = _inputs({"value": given.value, "gradient": given.gradient})
         inputs = [value, gradient, *states, *numbers]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
         b = self._b.body(graph)
-        inner = replace(given, b=b, value=value, gradient=gradient)
+        inner = UpdateInput(b, value, gradient)
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
         updated, new = self._rule.update(inner, body_shared, type(slots)(*states))
         taken = {*inputs}

@@ -1,17 +1,16 @@
-"""An average of the weights over the steps, beside the weights."""
+"""Averages of the weights over the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import TrainOp, averaged
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 
 
@@ -20,19 +19,15 @@ class WeightAverage(OptimizerWrapper):
 
         average += share * (variable after the step - average)
 
-    Exponential (`decay` is a number), share = 1 - decay, with the usual warm-up by which the first
-    steps count for more: the decay of the n-th average, n from 0, is at most (1 + n) / (10 + n), as
-    in TensorFlow's ExponentialMovingAverage. Stochastic weight averaging (`decay` is None), share =
-    1 / (n + 1), all averaged steps equally (P. Izmailov et al., "Averaging Weights Leads to Wider
+    With a `decay`, share = 1 - decay; with the warm-up, the decay of the n-th average, n from 0, is
+    at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage. Without, share =
+    1 / (n + 1): stochastic weight averaging (P. Izmailov et al., "Averaging Weights Leads to Wider
     Optima and Better Generalization", 2018, https://arxiv.org/abs/1803.05407). Up to the step
     `start` the average is the variable.
 
-    `TrainingSession.evaluate` and `export` use the averages with `averaged=True`; the variables are
-    trained as they are without. A step that a loss scale skips averages nothing: put the
-    LossScaleOptimizer around this. Running statistics of BatchNormalization are not averaged; they
-    are those of the variables, which an average over many steps may not fit (PyTorch has update_bn
-    for it): train the exported averages for some batches with a rate of 0, which moves nothing but
-    running statistics.
+    `TrainingSession.evaluate` and `export` use the averages with `averaged=True`. Put a
+    LossScaleOptimizer around this: a step that it skips averages nothing. Running statistics of
+    BatchNormalization are not averaged.
     """
 
     def __init__(
@@ -47,20 +42,16 @@ class WeightAverage(OptimizerWrapper):
         """Wrap an optimizer.
 
         Args:
-            optimizer: What trains the variables.
-            decay: At least 0, below 1; None averages all steps equally.
+            optimizer: Trains the variables.
+            decay: In [0, 1); None averages all steps equally.
             warm_up: Whether the decay grows at first.
             start: The number of the step after which averaging begins.
-            every: Between how many steps is averaged, such as those of an epoch.
+            every: The number of steps from one average to the next.
 
         Raises:
-            OptimizerTypeError: An argument is of a type that it cannot be.
-            OptimizerValueError: One is impossible, or the optimizer scales the loss.
+            OptimizerValueError: An argument is impossible, or the optimizer scales the loss.
         """
-        if not isinstance(optimizer, Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptimizerTypeError(
-                "not an optimizer", where="WeightAverage", found=type(optimizer).__name__
-            )
+        super().__init__(optimizer)
         if optimizer.scales_loss:
             raise OptimizerValueError(
                 "a step that a loss scale skips must not be averaged",
@@ -68,13 +59,12 @@ class WeightAverage(OptimizerWrapper):
                 found=type(optimizer).__name__,
                 remedy="put the LossScaleOptimizer around the WeightAverage",
             )
-        super().__init__(optimizer)
-        self._average = Average(
-            decay=None if decay is None else check.number("decay", decay, high=1),
-            warm_up=check.flag("warm_up", warm_up),
-            start=check.whole("start", start, low=0),
-            every=check.whole("every", every, low=1),
-        )
+        self._average: dict[str, Any] = {
+            "decay": None if decay is None else check.number("decay", decay, high=1),
+            "warm_up": check.flag("warm_up", warm_up),
+            "start": check.whole("start", start, low=0),
+            "every": check.whole("every", every, low=1),
+        }
 
     def apply_reduced(
         self,
@@ -82,9 +72,9 @@ class WeightAverage(OptimizerWrapper):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> TrainOp:
-        """Let the inner optimizer apply gradients, and average what it makes of the variables."""
+        """Let the inner optimizer apply gradients, and average the variables."""
         op = super().apply_reduced(grads_and_vars, global_step, name)
-        return averaged(op, self._average)
+        return averaged(op, **self._average)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""

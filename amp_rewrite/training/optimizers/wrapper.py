@@ -22,32 +22,37 @@ INSIDE = (
     *("learning_rate", "iterations", "weights"),
     *("get_slot", "get_slot_names", "variables", "add_slot", "add_weight"),
 )
-"""The members of Optimizer that a wrapper leaves to the optimizer inside."""
+"""The members of Optimizer that are those of the inner optimizer."""
 
 
 class OptimizerWrapper(Optimizer):
     """An optimizer that leaves its members to another one; a child changes some of them.
 
-    It has no rule, slots or learning rate of its own, so that `Optimizer.__init__` is not called.
-    Of the members of Optimizer those in INSIDE are the inner optimizer's; `get_name`, `minimize`,
-    `apply_gradients`, `get_updates` and `lr` are made of others.
+    It has no rule, slots or learning rate, so that `Optimizer.__init__` is not called. The members
+    in INSIDE are the inner optimizer's; `get_name`, `minimize`, `apply_gradients`, `get_updates`
+    and `lr` are made from others.
 
-    What Optimizer does not define is the inner optimizer's as well: hyperparameters, and members of
-    a class of the user's own. Reading an attribute that the wrapper lacks reads the inner one's;
-    setting or deleting one that the wrapper's class lacks does so inside. Names that begin with an
-    underscore are never looked up there.
+    Reading an attribute that the wrapper lacks, and setting or deleting one that its class lacks,
+    is done in the inner optimizer, except for names that begin with an underscore.
     """
 
     inner_argument: ClassVar[str] = "optimizer"
-    """The argument of the constructor that is the optimizer inside."""
+    """The name of the constructor's argument for the inner optimizer."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         """Wrap an optimizer.
 
         Raises:
+            OptimizerTypeError: It is not an optimizer.
             OptimizerValueError: It scales the loss, which the wrapper does not support.
         """
         self._inner = optimizer
+        if not isinstance(optimizer, Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptimizerTypeError(
+                "not an optimizer",
+                where=type(self).__name__,
+                found=f"an object of type {type(optimizer).__name__}",
+            )
         supports = type(self).supports_loss_scaling
         self.supports_loss_scaling = supports and optimizer.supports_loss_scaling
         self.scales_loss = type(self).scales_loss or optimizer.scales_loss
@@ -60,7 +65,7 @@ class OptimizerWrapper(Optimizer):
         return self._inner
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the inner optimizer; Python asks for what the wrapper lacks."""
+        """Return an attribute of the inner optimizer that the wrapper lacks."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self._inner, name)
@@ -106,17 +111,13 @@ class OptimizerWrapper(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> TrainOp:
-        """Let the inner optimizer apply gradients that `reduce_gradients` returned.
-
-        That is its `apply_gradients`, which a user may have overridden, unless it reduces gradients
-        itself: it has reduced these.
-        """
+        """Let the inner optimizer apply reduced gradients, by its `apply_gradients` if possible."""
         if overrides(self._inner, "reduce_gradients"):
             return self._inner.apply_reduced(grads_and_vars, global_step, name)
         return self._inner.apply_gradients(grads_and_vars, global_step, name)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an optimizer like this one; here, the one inside."""
+        """Return the arguments that make an optimizer like this one."""
         inner = {"class_name": type(self._inner).__name__, "config": self._inner.get_config()}
         return {self.inner_argument: inner}
 
@@ -124,16 +125,7 @@ class OptimizerWrapper(Optimizer):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
-        """Return an optimizer made from what `get_config` returned.
-
-        Args:
-            config: Is not changed.
-            custom_objects: See `optimizers.get`.
-
-        Raises:
-            OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
-            OptimizerValueError: The class of the inner optimizer is unknown.
-        """
+        """Return an optimizer made from the result of `get_config`; see `Optimizer`."""
         settings = arguments(cls, config, OptimizerTypeError)
         inner = registry.get(settings.pop(cls.inner_argument), custom_objects=custom_objects)
         return cls(**settings, **{cls.inner_argument: inner})

@@ -14,15 +14,15 @@ import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import CheckpointError, warn
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, HysteresisState
-from amp_rewrite.training.optimizers.moving_average import COUNT
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
+from amp_rewrite.training.optimizers.train_op import COUNT
 from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 
 _SHOWN = 3
 _NUMBER = re.compile(r"_\d+$")
-_SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\d+)?")
+_SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
 

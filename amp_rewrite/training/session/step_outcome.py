@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import LossScaleError
 from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.training.loss_scaling.loss_scale import DynamicLossScale
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo

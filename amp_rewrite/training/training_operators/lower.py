@@ -6,33 +6,29 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import GraphError, TrainingInfoError
-from amp_rewrite.grad import Builder
+from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.grad import Builder, gradients
 from amp_rewrite.grad.builder.annotate import annotate
 from amp_rewrite.grad.builder.known import take_place
 from amp_rewrite.grad.oldest_opset import modernise
 from amp_rewrite.grad.prepare import prepare
-from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.names import place
-from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.training.training_operators.gradient_operator import Scope, lower_gradient, resolve
 from amp_rewrite.training.training_operators.optimizers import OPTIMIZERS
 
 DOMAIN = "ai.onnx.preview.training"
 GRADIENT = "Gradient"
 
 _OPSET = 17
-"""The ai.onnx that a model gets that imports none."""
+"""The version of ai.onnx for a model that imports none."""
 
 
 def lower_training_operators(source: Source) -> ir.Model:
     """Return a model without operators of ai.onnx.preview.training that computes the same.
 
-    Adam, Adagrad and Momentum become arithmetic, Gradient becomes the nodes of the derivative.
-    They are found in the main graph, in graphs inside it and in functions, which are then inlined.
-    Values keep their names. `training_info` is left as it is.
+    Adam, Adagrad and Momentum become arithmetic, Gradient the nodes of the derivative. Values keep
+    their names; `training_info` stays.
 
     Args:
         source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
@@ -40,12 +36,13 @@ def lower_training_operators(source: Source) -> ir.Model:
     Raises:
         LoadError: The source is not an ONNX model.
         GraphError: It is one, but the graph is not valid.
-        TrainingInfoError: A training operator is not used as the standard says.
-        GradientError: What a Gradient node differentiates has no gradient.
+        TrainingInfoError: A training operator is not used as the standard says, or is in a subgraph
+            or a function.
+        GradientError: An operator before a Gradient has no gradient.
     """
     model = load(source)
     before, message = model.graph, message_of(model)
-    lower(model)
+    _lower_all(model)
     if model.graph is not before and message is not None and message.training_info:
         raise TrainingInfoError(
             "a model with training_info cannot change its opset",
@@ -55,132 +52,138 @@ def lower_training_operators(source: Source) -> ir.Model:
     return model
 
 
-def lower(model: ir.Model) -> None:
-    """Replace the training operators of a model, in place; see `lower_training_operators`.
-
-    Values keep their names, but a model of an opset that gradients do not know gets a new graph.
-    """
-    if not any(_is_training(node) for node in model.graph.all_nodes()) and not _in_functions(model):
+def _lower_all(model: ir.Model) -> None:
+    """Replace the training operators of a model, in place; an old opset gets a new graph."""
+    inner = [n for n in model.graph.all_nodes() if n.graph is not model.graph]
+    inner += [n for function in model.functions.values() for n in function.all_nodes()]
+    for node in inner:
+        if node.domain == DOMAIN:
+            raise TrainingInfoError(
+                "a training operator inside a subgraph or a function",
+                where=place(node),
+                remedy="move it into the main graph",
+            )
+    if not any(node.domain == DOMAIN for node in model.graph):
         return
-    for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        _resolve(graph, ())
-        _sort(graph)
-    _inline(model)
+    for node in model.graph:
+        if _is_gradient(node):
+            _resolve(node, model.graph)
+        elif node.domain == DOMAIN and node.op_type not in OPTIMIZERS:
+            raise TrainingInfoError(
+                "unknown training operator",
+                where=place(node),
+                expected=f"one of {', '.join(sorted((*OPTIMIZERS, GRADIENT)))}",
+            )
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise TrainingInfoError(
+            "a Gradient differentiates what depends on itself", where=model.graph.name
+        ) from error
     model.graph.opset_imports.setdefault("", _OPSET)
     modernise(model)
     prepare(model)
     b = Builder(model, scope="training")
     _record_types(model.graph, model.graph.opset_imports)
-    while (node := _first(model.graph)) is not None:
+    # The nodes before the first one are differentiable.
+    while (node := next((n for n in model.graph if n.domain == DOMAIN), None)) is not None:
         _lower(node, b)
     model.graph.opset_imports.pop(DOMAIN, None)
 
 
-def is_optimizer(node: ir.Node) -> bool:
-    """Return whether a node is Adam, Adagrad or Momentum."""
-    return node.domain == DOMAIN and node.op_type in OPTIMIZERS
-
-
-def is_gradient(node: ir.Node) -> bool:
-    """Return whether a node is a Gradient."""
+def _is_gradient(node: ir.Node) -> bool:
     return node.domain == DOMAIN and node.op_type == GRADIENT
 
 
-def _is_training(node: ir.Node) -> bool:
-    return node.domain == DOMAIN
-
-
-def _in_functions(model: ir.Model) -> list[ir.Function]:
-    return [f for f in model.functions.values() if any(_is_training(n) for n in f.all_nodes())]
-
-
-def _inline(model: ir.Model) -> None:
-    """Inline the functions that hold training operators: their bodies cannot have initializers."""
-    functions = {f.identifier() for f in _in_functions(model)}
-    if functions:
-        model.graph.opset_imports.setdefault(DOMAIN, 1)
-        try:
-            inline(model, lambda function: function.identifier() in functions)
-        except GraphError as error:
-            raise TrainingInfoError(
-                "a function with training operators cannot be inlined", found=error.found or error
-            ) from error
+def _resolve(node: ir.Node, graph: ir.Graph) -> None:
+    """Append the value that y names to the inputs of a Gradient, so that sorting puts it before."""
+    xs, zs = node.attributes.get_strings("xs", []), node.attributes.get_strings("zs", [])
+    name = node.attributes.get_string("y")
+    if not xs or name is None:
+        raise TrainingInfoError("attributes 'xs' and 'y' are needed", where=place(node))
+    found = [None if v is None else v.name for v in node.inputs]
+    if found != [*xs, *zs] or len(node.outputs) > len(xs):
+        raise TrainingInfoError(
+            "a Gradient must read the tensors that xs and zs name",
+            where=place(node),
+            found=f"inputs {', '.join(map(str, found))}, {len(node.outputs)} outputs",
+            expected=f"inputs {', '.join((*xs, *zs))}, and up to {len(xs)} outputs",
+        )
+    values = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]
+    y = next((v for v in values if v.name == name), None)
+    if y is None:
+        raise TrainingInfoError(
+            f"no value is called {name!r}", where=place(node), expected="the name of a value"
+        )
+    node.resize_inputs(len(found) + 1)
+    node.replace_input_with(len(found), y)
 
 
 def _record_types(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
-    """Record that a derivative has the type and shape of what it is taken by, and what follows."""
+    """Record the types and shapes of derivatives, those of their variables, and of later nodes."""
     for node in graph:
-        if is_gradient(node):
+        if _is_gradient(node):
             for value, x in zip(node.outputs, node.inputs, strict=False):
                 if x is not None:
                     value.type = value.type or x.type
                     value.shape = None if x.shape is None else x.shape.copy()
         elif any(v.name and (v.type is None or v.shape is None) for v in node.outputs):
             annotate(node, opsets)
-        for inner in subgraphs(node):
-            _record_types(inner, opsets)
-
-
-def _resolve(graph: ir.Graph, outer: Scope) -> None:
-    """Let every Gradient read the values that it names."""
-    scope = (graph, *outer)
-    for node in graph:
-        if is_gradient(node):
-            resolve(node, scope)
-        elif _is_training(node) and not is_optimizer(node):
-            raise TrainingInfoError(
-                "unknown training operator",
-                where=place(node),
-                expected=f"one of {', '.join(sorted((*OPTIMIZERS, GRADIENT)))}",
-            )
-        for inner in subgraphs(node):
-            _resolve(inner, scope)
-
-
-def _sort(graph: ir.Graph) -> None:
-    try:
-        graph.sort()
-    except ValueError as error:
-        raise TrainingInfoError(
-            "a Gradient differentiates what depends on itself", where=graph.name
-        ) from error
-
-
-def _first(graph: ir.Graph) -> ir.Node | None:
-    """Return the first training node: what comes before it is differentiable."""
-    for node in graph:
-        if _is_training(node):
-            return node
-        for inner in subgraphs(node):
-            first = _first(inner)
-            if first is not None:
-                return first
-    return None
 
 
 def _lower(node: ir.Node, b: Builder) -> None:
     """Let new nodes take the place of one; they keep the names of its outputs."""
-    graph = node.graph
-    assert graph is not None, "the node was found in a graph"
-    inner = b if graph is b.graph else b.child(graph)
-    existing = set(graph)
-    start = len(inner.added)
-    results = (OPTIMIZERS.get(node.op_type) or lower_gradient)(node, inner)
+    existing, start = set(b.graph), len(b.added)
+    results = (OPTIMIZERS.get(node.op_type) or _lower_gradient)(node, b)
     taken: set[ir.Value] = set()
     for old, new in zip(node.outputs, results, strict=False):
         if not old.name:
             continue
         producer = new.producer()
-        fresh = producer is not None and producer not in existing and new.graph is graph
-        if new in taken or not fresh:
-            new = inner.op("Identity", new)
+        if new in taken or producer is None or producer in existing:
+            new = b.op("Identity", new)
         taken.add(new)
-        old.type = new.type or old.type  # what is computed, whatever the file declares
+        old.type = new.type or old.type  # whatever the file declares
         take_place(new, old)
-    if is_gradient(node):
+    if _is_gradient(node):
         b.graph.sort()
     else:
-        added = inner.added[start:]
-        graph.remove(added)
-        graph.insert_before(node, added)
-    graph.remove(node, safe=True)
+        added = b.added[start:]
+        b.graph.remove(added)
+        b.graph.insert_before(node, added)
+    b.graph.remove(node, safe=True)
+
+
+def _lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
+    """Return the derivatives of the sum of y with respect to each of xs.
+
+    The tensors of xs and zs are independent, even if one is computed from another; those of zs are
+    constant.
+    """
+    *places, y = [v for v in node.inputs if v is not None]
+    count = len(node.attributes.get_strings("xs", []))
+    for value in (*places[:count], y):
+        if value.dtype is not None and not value.dtype.is_floating_point():
+            raise TrainingInfoError(
+                f"{value.name!r} cannot be differentiated",
+                where=place(node),
+                found=value.dtype.name.lower(),
+                expected="a floating-point tensor",
+            )
+    computed = [v for v in places if v.producer() is not None]
+    cut = {v: ir.Value(name=v.name, type=v.type, shape=v.shape) for v in computed}
+    _exchange(cut)
+    wrt, end = [cut.get(v, v) for v in places[:count]], cut.get(y, y)
+    derivatives = gradients(b, {end: b.ones_like(end)}, wrt, sparse=False)
+    pairs = zip(derivatives, wrt, strict=True)
+    results = [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
+    back = {new: old for old, new in cut.items()}
+    _exchange(back)
+    return [back.get(v, v) for v in results]
+
+
+def _exchange(values: Mapping[ir.Value, ir.Value]) -> None:
+    """Let nodes read the values of the mapping instead of its keys."""
+    for old, new in values.items():
+        for node, index in list(old.uses()):
+            node.replace_input_with(index, new)

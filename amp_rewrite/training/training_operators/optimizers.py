@@ -1,9 +1,8 @@
 """Adagrad, Adam and Momentum of ai.onnx.preview.training in operators of ai.onnx.
 
-Each function computes one update of every tensor that the node optimizes, as the operator's text
-defines it (https://onnx.ai/onnx/operators, section ai.onnx.preview.training). The factors that are
-the same for all elements are computed in the type of the learning rate, those of Adam in float64:
-1 - 0.999 ** T loses half of its digits in float32.
+Formulas: https://onnx.ai/onnx/operators, section ai.onnx.preview.training. Scalar factors are
+computed in the type of the learning rate; those of Adam in float64, as 1 - 0.999 ** T loses half of
+its digits in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from amp_rewrite.grad import Builder
 from amp_rewrite.graph.names import place
 
 Lowering: TypeAlias = Callable[[ir.Node, Builder], list[ir.Value]]
-"""(node, builder) -> what takes the place of its outputs, in order."""
+"""(node, builder) -> the values in place of its outputs, in order."""
 
 _DOUBLE = ir.DataType.DOUBLE
 _LEADING = 2  # R and T come before the tensors
@@ -124,7 +123,7 @@ def _adam_rate(node: ir.Node, b: Builder, alpha: float, beta: float) -> ir.Value
 
 
 def _scalars(node: ir.Node, b: Builder) -> tuple[ir.Value, ir.Value]:
-    """Return R and T; exporters that give them one axis must not add one to the tensors."""
+    """Return R and T as scalars; some exporters give them one axis."""
     if len(node.inputs) < _LEADING or None in node.inputs:
         raise TrainingInfoError("an input is missing", where=place(node), expected="R, T, X, ...")
     rate, count = (v for v in node.inputs[:_LEADING] if v is not None)
@@ -133,7 +132,7 @@ def _scalars(node: ir.Node, b: Builder) -> tuple[ir.Value, ir.Value]:
 
 
 def _in_types(b: Builder, value: ir.Value) -> Callable[[ir.Value], ir.Value]:
-    """Return what gives a value in the type of another; it is cast once per type."""
+    """Return a function that casts a value to the type of another, once per type."""
 
     @cache
     def cast(dtype: ir.DataType) -> ir.Value:
@@ -143,7 +142,7 @@ def _in_types(b: Builder, value: ir.Value) -> Callable[[ir.Value], ir.Value]:
 
 
 def _tensors(node: ir.Node, kinds: int) -> Iterable[tuple[ir.Value, ...]]:
-    """Yield what belongs to one optimized tensor: the tensor, its gradient, its slots."""
+    """Yield each optimized tensor, with its gradient and slots."""
     tensors = [v for v in node.inputs[_LEADING:] if v is not None]
     count, rest = divmod(len(tensors), kinds)
     if rest or not count or len(node.outputs) > count * (kinds - 1):

@@ -35,7 +35,7 @@ def text_feeds():
 
 
 def image_feeds():
-    return next(all_digits().batches(8))
+    return next(all_digits().epoch(8))
 
 
 MODELS = {

@@ -9,33 +9,11 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
+from amp_rewrite.loss_scaling import LossScaleOptimizer
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]
 FeedsOf = Callable[[np.random.Generator], Feeds]
-
-
-@pytest.mark.parametrize("mode", ["if", "select"])
-def test_two_optimizers_on_one_model_have_a_scale_each(
-    mode: str, four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    model = four_variables()
-    loss = amp.value(model, "loss")
-    scalers = [
-        LossScaleOptimizer(optimizers.Adam(0.1), DynamicLossScale(scale), conditional=mode)
-        for scale in (4.0, 32.0)
-    ]
-    for scaler, counter in zip(scalers, ("first", "second"), strict=True):
-        scaler.iterations = counter
-    first = scalers[0].minimize(loss, var_list=["matrix"])
-    second = scalers[1].minimize(loss, var_list=["matrix", "table"])
-    feeds = feeds_of(np.random.default_rng(0))
-    for op, scale in ((first, 4), (second, 32)):
-        with amp.TrainingSession(op) as session:
-            out = session.run(feeds, ["loss_scale", "grads_finite"])
-            assert out["loss_scale"] == scale
-            assert out["grads_finite"]
 
 
 def test_schedules_stay_outside_the_conditional_update(

@@ -28,7 +28,7 @@ def machine(scale: LossScale) -> onnxruntime.InferenceSession:
         kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
         graph.inputs.append(ir.Value(name=name, type=kind, shape=ir.Shape([])))
     b = Builder(model)
-    after = scale.update(b, LossScaleState(*graph.inputs[:4]), graph.inputs[4])
+    after = scale.update(b, LossScaleState(*graph.inputs[:-1]), graph.inputs[-1])
     graph.outputs.extend(b.op("Identity", value, name=f"next/{i}") for i, value in enumerate(after))
     data = ir.to_proto(model).SerializeToString()
     return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])

@@ -76,21 +76,6 @@ def test_the_gradient_norm_is_global_and_unscaled(four_variables: Make, good: Fe
     np.testing.assert_allclose(norm, np.linalg.norm(np.concatenate(parts)), rtol=1e-6)
 
 
-def test_state_dicts_hold_the_loss_scale(four_variables: Make) -> None:
-    with amp.TrainingSession(op_of(four_variables())) as session:
-        state = session.state_dict()
-    assert all(state[name].dtype == kind for name, kind in STATES.items())
-    assert {state[name].shape for name in STATES} == {()}
-    assert {"matrix", "matrix/Adam", "matrix/Adam_1", "global_step"} <= state.keys()
-    roles = {s.name: s.role for s in session.info.states}
-    assert [roles[name] for name in STATES] == [
-        "loss_scale",
-        "good_steps",
-        "skipped_steps",
-        "consecutive_skips",
-    ]
-
-
 @MODES
 def test_a_step_file_trains_with_its_loss_scale(
     mode: str, four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
@@ -138,28 +123,3 @@ def test_a_step_file_remembers_the_limit(four_variables: Make, bad: Feeds, tmp_p
         with pytest.raises(amp.LossScaleError) as found:
             session.run(bad)
         assert found.value.history == ((1, 1), (2, 1))
-
-
-@MODES
-def test_training_resumed_from_a_checkpoint_is_bit_equal(
-    mode: str, four_variables: Make, feeds_of: FeedsOf, bad: Feeds, tmp_path: Path
-) -> None:
-    op = op_of(four_variables(), DynamicLossScale(8.0, increment_period=3), mode)
-    rng = np.random.default_rng(7)
-    batches = [feeds_of(rng) for _ in range(8)]
-    batches[2] = batches[5] = bad
-    path = tmp_path / "checkpoint.safetensors"
-    with amp.TrainingSession(op, threads=1) as session:
-        for index, feeds in enumerate(batches):
-            if index == 4:
-                session.save(path)
-            session.run(feeds)
-        whole = session.state_dict()
-    with amp.TrainingSession(op, threads=1) as session:
-        session.restore(path)
-        for feeds in batches[4:]:
-            session.run(feeds)
-        resumed = session.state_dict()
-    assert whole.keys() == resumed.keys()
-    assert all(whole[k].tobytes() == resumed[k].tobytes() for k in whole)
-    assert whole["loss_scale/skipped_steps"] == 2

@@ -1,6 +1,5 @@
 """The seed of the backward pass, which `grad_loss` replaces."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -143,26 +142,3 @@ def test_gradients_with_respect_to_inputs_and_values_on_the_way(
         found = session.run({"x": VAR_X}, [gradient.name for gradient, _ in pairs])
     for (gradient, _), (name, array) in zip(pairs, expected.items(), strict=True):
         np.testing.assert_allclose(found[gradient.name], array, rtol=1e-6, err_msg=name)
-
-
-OPTIONS = ["gate_gradients", "aggregation_method", "colocate_gradients_with_ops"]
-
-
-@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
-def test_options_of_tensorflow_stand_where_they_do_in_tensorflow(
-    wrap: Callable[[Any], Any], dense_model: Callable[..., Any]
-) -> None:
-    optimizer = wrap(GradientDescent(1.0))
-    names = ["loss", "var_list", *OPTIONS, "grad_loss"]
-    assert list(inspect.signature(optimizer.compute_gradients).parameters) == names
-    minimized = ["loss", "global_step", "var_list", *OPTIONS, "name", "grad_loss"]
-    found = list(inspect.signature(optimizer.minimize).parameters)
-    assert found == [*minimized, "accumulate"]
-    loss = amp.value(dense_model(np.ones((1, 2), np.float32)), "loss")
-    ((gradient, variable),) = optimizer.compute_gradients(
-        loss, ["w"], Optimizer.GATE_GRAPH, None, False, loss * 0.0 + 2.0
-    )
-    op = optimizer.apply_gradients([(gradient, variable)])
-    with amp.TrainingSession(op) as session:
-        session.run({"g": np.array([[3, -4]], np.float32)})
-        assert session.state_dict()["w"].tolist() == [[-5, 9]]

@@ -8,32 +8,36 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite import loss_scaling, optimizers
 from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScaleOptimizer
-from amp_rewrite.training.optimizers import schedules
+from amp_rewrite.training.optimizers import learning_rate
 
 INNER = {"class_name": "Adam", "config": {}}
 SCALE = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 2.0}}
 WRAPPED = {"optimizer": INNER, "loss_scale": SCALE}
-STEPS = {"class_name": "StepSchedule", "learning_rate": 0.1}
+STEPS = {"class_name": "ExponentialDecay", "decay_steps": 2}
 
 
 @pytest.mark.parametrize(
     ("kind", "config", "message"),
     [
         (DynamicLossScale, None, "DynamicLossScale: a configuration must be a mapping; found an"),
-        (DynamicLossScale, {"grow": 3}, "DynamicLossScale: .* has an unknown key 'grow'"),
-        (FixedLossScale, {}, "FixedLossScale: the configuration has no key 'loss_scale_value'"),
-        (LossScaleOptimizer, {}, "has no key 'optimizer'; found no key"),
-        (LossScaleOptimizer, {**WRAPPED, "when": "if"}, "has an unknown key 'when'; expected opt"),
+        (DynamicLossScale, {"grow": 3}, "DynamicLossScale: .* does not fit: .* argument 'grow'"),
+        (FixedLossScale, {}, "FixedLossScale: .* missing a required .* 'loss_scale_value'"),
+        (LossScaleOptimizer, {}, "LossScaleOptimizer: .* has no key 'optimizer'"),
+        (
+            LossScaleOptimizer,
+            {**WRAPPED, "when": "if"},
+            "unexpected keyword argument 'when'; expected opt",
+        ),
         (
             LossScaleOptimizer,
             {**WRAPPED, "loss_scale": {**SCALE, "config": {"value": 2.0}}},
-            "FixedLossScale: the configuration has an unknown key 'value'",
+            "FixedLossScale: the configuration does not fit: .* 'loss_scale_value'",
         ),
         (optimizers.Adam, 3, "Adam: a configuration must be a mapping; found .* of type int"),
         (optimizers.Adam, {"speed": 4}, r"Adam: unknown argument; found \['speed'\]"),
-        (amp.CrossShardOptimizer, {}, "CrossShardOptimizer: the configuration has no key 'opt'"),
-        (schedules, None, "schedule: a configuration must be a mapping"),
-        (schedules, {**STEPS, "speed": 4}, "StepSchedule: the configuration has an unknown key"),
+        (amp.CrossShardOptimizer, {}, "CrossShardOptimizer: .* missing a required argument: 'opt'"),
+        (learning_rate, None, "schedule: a configuration must be a mapping"),
+        (learning_rate, STEPS, "ExponentialDecay: .* a required argument: 'initial_learning_rate'"),
     ],
 )
 def test_a_wrong_configuration_names_the_class_and_the_key(
@@ -64,23 +68,10 @@ def test_a_part_that_denotes_nothing_is_refused(
 @pytest.mark.parametrize(
     ("custom_objects", "message"),
     [
-        (3, "custom_objects must be a mapping from names to classes; found an object of type int"),
-        ({"Adam": 3}, "custom_objects must be a mapping .* found 3 for 'Adam'"),
+        (3, "custom_objects must be a mapping from names to classes .* found 3"),
+        ({"Adam": "x"}, "custom_objects must be a mapping .* found 'x'"),
     ],
 )
 def test_custom_objects_are_classes_by_name(custom_objects: Any, message: str) -> None:
     with pytest.raises(loss_scaling.LossScaleTypeError, match=message):
         LossScaleOptimizer.from_config(WRAPPED, custom_objects)
-
-
-@pytest.mark.parametrize("wrap", [lambda o: o, LossScaleOptimizer, amp.CrossShardOptimizer])
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        (3, r"\(gradient, variable\) pairs must come in a list; found an object of type int"),
-        ([3], r"not a \(gradient, variable\) pair; found an object of type int"),
-    ],
-)
-def test_gradients_are_applied_in_pairs_with_variables(wrap: Any, pairs: Any, message: str) -> None:
-    with pytest.raises(optimizers.OptimizerTypeError, match=message):
-        wrap(optimizers.Adam()).apply_gradients(pairs)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
+from two_layers import SHAPES, network
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
@@ -27,23 +27,6 @@ from amp_rewrite.optimizers import (
 
 Arrays = dict[str, np.ndarray]
 BATCHES, ROWS = 3, 2
-SHAPES = {"body.weight": (3, 4), "body.bias": (4,), "head.weight": (4, 2), "head.bias": (2,)}
-
-
-def network(middle: str = "a = Tanh(h)", **more: np.ndarray) -> ir.Model:
-    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 3] x) => (float[n, 2] y) {{
-        p = MatMul(x, "body.weight")
-        h = Add(p, "body.bias")
-        {middle}
-        q = MatMul(a, "head.weight")
-        y = Add(q, "head.bias")
-    }}""")
-    random = np.random.default_rng(1)
-    arrays = {n: random.normal(size=s).astype(np.float32) for n, s in SHAPES.items()}
-    for name, array in {**arrays, **more}.items():
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return amp.load(proto)
 
 
 def batch(update: int, number: int | None = None) -> Arrays:
@@ -242,21 +225,6 @@ def test_the_mean_is_clipped_between_adding_and_applying() -> None:
         after = session.state_dict()
     moved = np.concatenate([np.ravel(after[n] - before[n]) for n in SHAPES])
     np.testing.assert_allclose(np.linalg.norm(moved), 0.01, rtol=1e-3)
-
-
-def test_a_checkpoint_in_the_middle_goes_on_bit_for_bit(tmp_path: Any) -> None:
-    def step() -> Any:
-        return scaled(Adam(0.1), "if").minimize(loss_of(network()), accumulate=BATCHES)
-
-    with amp.TrainingSession(step()) as one, amp.TrainingSession(step()) as other:
-        one.run(batch(0, 0))
-        one.save(tmp_path / "c.safetensors")
-        other.restore(tmp_path / "c.safetensors")
-        for number in (1, 2):
-            one.run(batch(0, number))
-            other.run(batch(0, number))
-        for name, array in one.state_dict().items():
-            np.testing.assert_array_equal(array, other.state_dict()[name])
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

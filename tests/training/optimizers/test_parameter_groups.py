@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 import pytest
+from two_layers import SHAPES, network
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
@@ -26,27 +25,10 @@ from amp_rewrite.optimizers import (
 
 Arrays = dict[str, np.ndarray]
 
-SHAPES = {"body.weight": (3, 4), "body.bias": (4,), "head.weight": (4, 2), "head.bias": (2,)}
 FEEDS = {
     "x": np.random.default_rng(3).normal(size=(5, 3)).astype(np.float32),
     "t": np.random.default_rng(4).normal(size=(5, 2)).astype(np.float32),
 }
-
-
-def network() -> ir.Model:
-    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 3] x) => (float[n, 2] y) {
-        p = MatMul(x, "body.weight")
-        h = Add(p, "body.bias")
-        a = Tanh(h)
-        q = MatMul(a, "head.weight")
-        y = Add(q, "head.bias")
-    }""")
-    random = np.random.default_rng(1)
-    for name, shape in SHAPES.items():
-        array = random.normal(size=shape).astype(np.float32)
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return amp.load(proto)
 
 
 def trained(optimizer: Optimizer, steps: int = 3, **arguments: Any) -> Arrays:
@@ -230,9 +212,9 @@ def build(*groups: Any, base: Any = None, **arguments: Any) -> None:
         ([{"variables": "head.*", "name": "default"}], {}, OptimizerValueError, "one name"),
         ([{"variables": "head.*", "weight_decay": 1}], {}, OptimizerValueError, "no weight decay"),
         ([], {"no_decay": "bias"}, OptimizerValueError, "no_decay: no weight decay"),
-        ([{"variables": "head.*", "rate": 0.1}], {}, OptimizerTypeError, "found 'rate'"),
-        ([{"learning_rate": 0.1}], {}, OptimizerTypeError, "not a group of variables"),
-        ([3], {}, OptimizerTypeError, "not a group of variables; found an object of type int"),
+        ([{"variables": "head.*", "rate": 0.1}], {}, OptimizerTypeError, "argument 'rate'"),
+        ([{"learning_rate": 0.1}], {}, OptimizerTypeError, "missing a .* 'variables'"),
+        ([3], {}, OptimizerTypeError, "must be a mapping; found an object of type int"),
         (
             [{"variables": "head.*", "learning_rate": 0.1, "rate_multiplier": 2}],
             {},

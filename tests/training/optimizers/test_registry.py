@@ -10,7 +10,6 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.loss_scaling import FixedLossScale
 from amp_rewrite.optimizers import Adam, Optimizer, Schedule
-from amp_rewrite.training.optimizers import registry
 
 
 class Own(Adam):
@@ -66,16 +65,3 @@ def test_a_class_that_is_not_known_is_refused(missing: str, text: str) -> None:
     custom = {name: kind for name, kind in CUSTOM.items() if name != missing}
     with pytest.raises(ValueError, match=text):
         amp.LossScaleOptimizer.from_config(nested().get_config(), custom)
-
-
-def test_a_registered_class_needs_no_custom_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_REGISTERED", dict(vars(registry)["_REGISTERED"]))
-    optimizers.register(Own)
-    optimizers.register(Own)
-    found = optimizers.get({"class_name": "Own", "config": Own(0.25).get_config()})
-    assert type(found) is Own
-    assert found.learning_rate == 0.25
-    taken = type("Own", (Adam,), {})
-    for kind in (taken, type("Adam", (Adam,), {})):
-        with pytest.raises(optimizers.OptimizerValueError, match="has this name; found"):
-            optimizers.register(kind)

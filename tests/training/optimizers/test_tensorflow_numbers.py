@@ -172,18 +172,6 @@ def test_fifty_steps_in_float16_with_a_loss_scale_are_the_same(case: str) -> Non
     assert error(found, expected(formula, lambda _: RATE)) < 4 * TOLERANCE
 
 
-def test_the_first_steps_of_tf1s_rmsprop_are_those_that_tensorflow_makes() -> None:
-    text = MODEL.replace("{1, -2, 0.5, 3}", "{1, 1, 1, 1}")
-    loss = amp.value(amp.load(onnx.parser.parse_model(text)), "loss")
-    op = opt.RMSPropOptimizer(0.1, 0.9, 0.5, 1e-8).minimize(loss)
-    with amp.TrainingSession(op) as session:
-        found = []
-        for _ in range(3):
-            session.run({"g": np.full(4, 2, np.float32)})
-            found.append(float(session.state_dict()["w"][0]))
-    assert found == pytest.approx([0.825, 0.577, 0.305], abs=5e-4)
-
-
 def test_epsilon_is_where_tensorflow_has_it_for_tiny_gradients() -> None:
     def after_one_step(optimizer: opt.Optimizer) -> float:
         with amp.TrainingSession(optimizer.minimize(loss_of())) as session:
@@ -192,16 +180,6 @@ def test_epsilon_is_where_tensorflow_has_it_for_tiny_gradients() -> None:
 
     assert after_one_step(opt.AdamOptimizer(0.1)) == pytest.approx(0.997, abs=5e-4)
     assert after_one_step(opt.Adam(0.1)) == pytest.approx(0.95, abs=5e-4)  # the paper's
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_configuration_makes_the_same_optimizer_again(case: str) -> None:
-    optimizer = CASES[case][0]()
-    config = optimizer.get_config()
-    assert type(optimizer).from_config(config).get_config() == config
-    named = opt.get({"class_name": type(optimizer).__name__, "config": config})
-    assert type(named) is type(optimizer)
-    assert named.rule == optimizer.rule
 
 
 def test_a_configuration_of_keras_is_read() -> None:

@@ -132,21 +132,6 @@ def test_gradients_of_either_that_are_not_finite_skip_both(mode: str, fetches: l
                 assert session.state_dict()[name] == array, name
 
 
-def test_three_optimizers_share_a_loss_scale() -> None:
-    text = JOINT.replace("float[3] b = {3, 4, 5}>", "float[3] b = {3, 4, 5}, float c = {1}>")
-    text = text.replace("loss = Add(s, t)", "u = Add(s, t) loss = Mul(u, c)")
-    loss = amp.value(amp.load(onnx.parser.parse_model(text)), "loss")
-    shared = scale()
-    ops = [
-        LossScaleOptimizer(GradientDescent(0.5), shared).minimize(loss, var_list=name)
-        for name in "abc"
-    ]
-    with amp.TrainingSession(group(*ops)) as session:
-        assert session.run(feeds(), "grads_finite")["grads_finite"]
-        assert not session.run(feeds(p=np.nan), "grads_finite")["grads_finite"]
-        assert session.state_dict()["loss_scale/skipped_steps"] == 1
-
-
 def test_one_loss_scale_has_one_state_in_a_model() -> None:
     shared = scale()
     first, second = LossScaleOptimizer(Adam(), shared), LossScaleOptimizer(Adam(), shared)
@@ -157,13 +142,3 @@ def test_one_loss_scale_has_one_state_in_a_model() -> None:
     with amp.TrainingSession(group(*ops)) as session:
         session.run(feeds(p=np.inf))
         assert first.current_loss_scale == second.current_loss_scale == shared.current == 4.0
-
-
-def test_each_of_two_models_has_a_state_of_its_own() -> None:
-    shared = scale()
-    op = LossScaleOptimizer(Adam(), shared).minimize(loss_of())
-    other = LossScaleOptimizer(Adam(), shared).minimize(loss_of())
-    with amp.TrainingSession(op) as session, amp.TrainingSession(other) as second:
-        session.run(feeds(p=np.inf))
-        assert session.state_dict()["loss_scale/current_loss_scale"] == 4.0
-        assert second.state_dict()["loss_scale/current_loss_scale"] == 8.0

@@ -151,17 +151,6 @@ def test_averages_count_updates_of_accumulated_gradients() -> None:
     np.testing.assert_allclose(found, np.mean(weights[2::3], axis=0), rtol=1e-5)
 
 
-def test_a_checkpoint_holds_the_averages(tmp_path: Any) -> None:
-    with opened(WeightAverage(Adam(0.1))) as one, opened(WeightAverage(Adam(0.1))) as other:
-        one.run(batch(0))
-        one.save(tmp_path / "c.safetensors")
-        other.restore(tmp_path / "c.safetensors")
-        one.run(batch(1))
-        other.run(batch(1))
-        for name, array in one.state_dict().items():
-            np.testing.assert_array_equal(array, other.state_dict()[name])
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

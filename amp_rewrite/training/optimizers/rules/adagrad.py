@@ -28,7 +28,7 @@ class AdagradRule(UpdateRule):
 
     J. Duchi, E. Hazan, Y. Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
     Optimization", 2011, https://jmlr.org/papers/v12/duchi11a.html. A sparse gradient changes the
-    touched rows only, which is what the rule does anyway.
+    touched rows only.
     """
 
     slots = AdagradSlots
@@ -37,13 +37,12 @@ class AdagradRule(UpdateRule):
     epsilon: float = check.field(check.number)
 
     def __post_init__(self) -> None:
-        """Check the hyperparameters."""
+        """Check the hyperparameters; without epsilon, a first gradient of 0 could be 0 / 0."""
         super().__post_init__()
-        # Without it, an element that has seen no gradient yet could be 0 / 0.
         check.number("epsilon", self.epsilon, above=not self.initial_accumulator_value)
 
     def initial_slot(self, slot: str) -> float:
-        """Return what the accumulator starts at."""
+        """Return the first value of the accumulator."""
         del slot
         return self.initial_accumulator_value
 
@@ -62,7 +61,7 @@ class Adagrad(Optimizer, rule=AdagradRule):
     """A rate per element; see `AdagradRule`.
 
     Attributes:
-        initial_accumulator_value: What the accumulator starts at; at least 0.
+        initial_accumulator_value: The first value of the accumulator; at least 0.
         epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
     """
 
@@ -138,7 +137,7 @@ class Adadelta(Optimizer, rule=AdadeltaRule):
     """Updates in the units of the variable; see `AdadeltaRule`.
 
     Attributes:
-        rho: Decay of both means: at least 0, below 1.
+        rho: Decay of both means, in [0, 1).
         epsilon: Added below both roots; above 0.
     """
 

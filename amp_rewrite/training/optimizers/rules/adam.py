@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
@@ -21,9 +17,6 @@ from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
-
-_HALF = 0.5
-"""The decay from which it is taken out of a moment: what is added is divided by it."""
 
 
 class AdamSlots(NamedTuple):
@@ -42,14 +35,14 @@ class AMSGradSlots(NamedTuple):
 
 
 class AdamScalars(NamedTuple):
-    """What the updates of all variables share: shape (), the type that updates have."""
+    """The scalars that the updates of all variables share: shape (), the type of updates."""
 
     rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
     epsilon: ir.Value  # see AdamRule.scaled_epsilon
 
 
 def _flag_or_none(name: str, value: object) -> bool:
-    """Return whether something is on; None, which configurations of Keras may have, is off."""
+    """Return a switch; None, as in configurations of Keras, is off."""
     return value is not None and check.flag(name, value)
 
 
@@ -89,7 +82,7 @@ class AdamRule(UpdateRule):
 
     @property
     def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
-        """The slots, which AMSGrad has more of."""
+        """The slots; AMSGrad has one more."""
         return AMSGradSlots if self.amsgrad else AdamSlots
 
     @property
@@ -125,21 +118,14 @@ class AdamRule(UpdateRule):
         return b.mul(second, self.epsilon)
 
     def direction(self, given: UpdateInput, slots: Any, epsilon: ir.Value) -> tuple[ir.Value, Any]:
-        """Return m / (sqrt(v) + epsilon), and the next slots.
-
-        Few tensors in the variable's shape exist at a time: with its decay taken out, each sum can
-        be made in place of its first term; and ONNX Runtime, which orders nodes from the results
-        backwards, is done with m before it begins with v if the nodes of m come last.
-        """
-        b = given.b
-        share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
-        v = _decayed(b, slots.v, self.beta2, b.square(b.mul(given.gradient, share)))
+        """Return m / (sqrt(v) + epsilon), and the next slots."""
+        b, gradient = given.b, given.gradient
+        v = b.add(b.mul(slots.v, self.beta2), b.mul(b.square(gradient), 1 - self.beta2))
         slots = slots._replace(v=v)
         if self.amsgrad:
             slots = slots._replace(vhat=b.maximum(slots.vhat, v))
         root = b.add(b.sqrt(slots[-1]), epsilon)
-        share = (1 - self.beta1) / _taken_out(self.beta1)
-        m = _decayed(b, slots.m, self.beta1, b.mul(given.gradient, share))
+        m = b.add(b.mul(slots.m, self.beta1), b.mul(gradient, 1 - self.beta1))
         return b.div(m, root), slots._replace(m=m)
 
     def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
@@ -152,8 +138,8 @@ class Adam(Optimizer, rule=AdamRule):
     """Adaptive moment estimation; see `AdamRule`.
 
     Attributes:
-        beta1: Decay of the first moment: at least 0, below 1.
-        beta2: Decay of the second moment: at least 0, below 1.
+        beta1: Decay of the first moment, in [0, 1).
+        beta2: Decay of the second moment, in [0, 1).
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
         epsilon_hat: Use TensorFlow's and Keras's formula.
@@ -199,26 +185,8 @@ class AdamOptimizer(Adam, epsilon_hat=True):
     """Adam with the epsilon hat; see `AdamRule`."""
 
 
-def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
-    """Return regular expressions for variable names, checked."""
-    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    patterns = tuple(expressions) if listed else ()
-    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptimizerTypeError(
-            f"{name} must be a list of regular expressions", found=repr(expressions)
-        )
-    for expression in patterns:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            raise OptimizerValueError(
-                "not a regular expression", where=repr(expression), found=error
-            ) from error
-    return patterns
-
-
 class AdamWScalars(NamedTuple):
-    """What the updates of all variables share: AdamScalars and what a weight loses."""
+    """The scalars that the updates of all variables share."""
 
     rate: ir.Value
     epsilon: ir.Value
@@ -237,12 +205,6 @@ class AdamWRule(AdamRule):
     """
 
     weight_decay: float = check.field(check.number, default=0.0)
-    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
-        return bool(self.weight_decay) and not any(excluded)
 
     def shared(self, given: SharedInput) -> Any:
         """Return AdamWScalars."""
@@ -253,7 +215,7 @@ class AdamWRule(AdamRule):
         """Return the new value and the new moments."""
         b = given.b
         value, new = super().update(given, shared, slots)
-        if not self.variant(given.variable):
+        if not self.weight_decay:
             return value, new
         return b.sub(value, b.mul(given.value, shared.decay)), new
 
@@ -263,9 +225,7 @@ class AdamW(Adam, rule=AdamWRule):
 
     Attributes:
         weight_decay: The part of a weight that is lost per step at a learning rate of 1; at
-            least 0.
-        exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do not
-            decay. Usual for biases and normalization.
+            least 0. `ParameterGroups(optimizer, no_decay="bias,norm")` spares variables.
 
     Examples:
         >>> rate = amp.optimizers.CosineSchedule(0.001, decay_steps=1000)
@@ -279,7 +239,6 @@ class AdamW(Adam, rule=AdamWRule):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         weight_decay: float = 0.01,
-        exclude_from_weight_decay: Iterable[str] = (),
         use_locking: bool = False,
         name: str = "AdamW",
         *,
@@ -292,7 +251,7 @@ class AdamW(Adam, rule=AdamWRule):
 
 
 class LAMBScalars(NamedTuple):
-    """What the updates of all variables share: shape (), the type that updates have."""
+    """The scalars that the updates of all variables share."""
 
     learning_rate: ir.Value
     first: ir.Value  # sqrt(1 - beta2^t) / (1 - beta1^t)
@@ -323,31 +282,14 @@ class LAMBRule(AdamWRule):
         """Return the new value and the new moments."""
         b, (quotient, new) = given.b, self.direction(given, slots, shared.epsilon)
         direction = b.mul(quotient, shared.first)
-        if self.variant(given.variable):
+        if self.weight_decay:
             direction = b.add(direction, b.mul(given.value, self.weight_decay))
         scale = b.mul(shared.learning_rate, _ratio(b, given.value, direction))
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(AdamW, rule=LAMBRule):
+class LAMB(AdamW, rule=LAMBRule, epsilon=1e-6, name="LAMB"):
     """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
-
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        exclude_from_weight_decay: Iterable[str] = (),
-        use_locking: bool = False,
-        name: str = "LAMB",
-        *,
-        lazy: bool = False,
-        epsilon_hat: bool = False,
-        **clipping: Any,
-    ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
 Lamb = LAMB
@@ -360,15 +302,3 @@ def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
     )
     either = b.equal(b.mul(b.sign(above), b.sign(below)), 0.0)
     return b.where(either, 1.0, b.div(above, b.where(either, 1.0, below)))
-
-
-def _taken_out(decay: float) -> float:
-    """Return the factor that a moment is computed without at first."""
-    return 1.0 if decay < _HALF else decay
-
-
-def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.Value:
-    """Return decay * moment + what is added, which comes divided by `_taken_out(decay)`."""
-    if decay < _HALF:
-        return b.add(b.mul(moment, decay), added)
-    return b.mul(b.add(added, moment), decay)

@@ -10,18 +10,16 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import schedules
-from amp_rewrite.training.optimizers.learning_rate import Rate
+from amp_rewrite.training.optimizers.learning_rate import Rate, Schedule
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class PenalizedRule(UpdateRule):
-    """A rule whose weight decay is a part of the gradient, g + weight_decay * w.
+    """A rule with the weight decay in the gradient, g + weight_decay * w, as in PyTorch's SGD.
 
-    That is the gradient of the loss plus weight_decay / 2 * |w|^2, as in PyTorch's SGD. It touches
-    every row, so that a sparse gradient is made dense.
+    It changes every row, so that a sparse gradient is made dense.
     """
 
     weight_decay: float = check.field(check.number, default=0.0)
@@ -59,7 +57,7 @@ class GradientDescent(Optimizer, rule=GradientDescentRule):
     """Gradient descent; see `GradientDescentRule`.
 
     Attributes:
-        weight_decay: What of the variable is added to its gradient; at least 0.
+        weight_decay: The share of the variable that is added to its gradient; at least 0.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class MomentumSlots(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MomentumRule(PenalizedRule):
-    """Gradient descent with a velocity, or with Nesterov's.
+    """Gradient descent with a velocity.
 
         a = momentum * a + g                                g with the weight decay in it
         w -= learning_rate * a                              or, with use_nesterov,
@@ -120,9 +118,9 @@ class Momentum(Optimizer, rule=MomentumRule):
     """Gradient descent with momentum; see `MomentumRule`.
 
     Attributes:
-        momentum: What is kept of the velocity; at least 0.
+        momentum: The decay of the velocity; at least 0.
         use_nesterov: Look ahead along the velocity.
-        weight_decay: What of the variable is added to its gradient; at least 0.
+        weight_decay: The share of the variable that is added to its gradient; at least 0.
 
     Examples:
         >>> optimizer = amp.optimizers.Momentum(0.1, 0.9, use_nesterov=True)
@@ -143,11 +141,7 @@ class Momentum(Optimizer, rule=MomentumRule):
 
 
 class MomentumOptimizer(Momentum, rule=MomentumRule):
-    """`Momentum` with the arguments in TensorFlow 1's order.
-
-    a = momentum * a + g; w -= learning_rate * a, or with use_nesterov
-    w -= learning_rate * (g + momentum * a).
-    """
+    """`Momentum` with the arguments in TensorFlow 1's order."""
 
     def __init__(
         self,
@@ -165,14 +159,11 @@ class MomentumOptimizer(Momentum, rule=MomentumRule):
 
 @dataclass(frozen=True, kw_only=True)
 class RatedMomentumRule(MomentumRule):
-    """Momentum as Keras computes it: the learning rate is in the velocity.
+    """Momentum as Keras computes it (https://keras.io/api/optimizers/sgd/): the rate is in v.
 
-        v = momentum * v - learning_rate * g            g with the weight decay in it
-        w += v                                          or, with use_nesterov,
-        w += momentum * v - learning_rate * g
-
-    The same as `MomentumRule` while the rate is constant
-    (https://keras.io/api/optimizers/sgd/).
+    v = momentum * v - learning_rate * g            g with the weight decay in it
+    w += v                                          or, with use_nesterov,
+    w += momentum * v - learning_rate * g
     """
 
     def update(
@@ -201,22 +192,21 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
     name: str | None = None,
     **options: Any,
 ) -> GradientDescent | Momentum:
-    """Return what Keras calls SGD: GradientDescent, or Momentum if there is any.
+    """Return Keras's SGD: GradientDescent, or Momentum.
 
-    With a schedule the learning rate is in the velocity, as in Keras (`RatedMomentumRule`); with a
-    constant rate that makes no difference, and Momentum's own rule is used.
+    With a schedule the learning rate is in the velocity, as in Keras (`RatedMomentumRule`). With a
+    constant rate the results are the same.
 
     Args:
         learning_rate: A number or a schedule.
         momentum: 0 is GradientDescent.
         nesterov: Use Nesterov's momentum.
-        weight_decay: What of the variable is added to its gradient; None is 0. A text is the name,
-            which stands here in Keras 2.
-        name: What slots are named after.
-        **options: What `Optimizer` takes by keyword.
+        weight_decay: The share of the variable that is added to its gradient; None is 0. A text is
+            the name, as in Keras 2.
+        name: The optimizer's name.
+        **options: Keyword arguments of `Optimizer`.
 
     Raises:
-        OptimizerTypeError: An argument is of a type that it cannot be.
         OptimizerValueError: A number is impossible, or nesterov without momentum.
     """
     if isinstance(weight_decay, str):
@@ -231,6 +221,6 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
         )
     if not momentum:
         return GradientDescent(learning_rate, **options)
-    scheduled = isinstance(learning_rate, schedules.Schedule | Mapping)
+    scheduled = isinstance(learning_rate, Schedule | Mapping)
     kind = RatedMomentum if scheduled else Momentum
     return kind(learning_rate, momentum, nesterov, **options)

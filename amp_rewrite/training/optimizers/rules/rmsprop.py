@@ -24,9 +24,9 @@ class RMSPropSlots(NamedTuple):
 class CenteredRMSPropSlots(NamedTuple):
     """The slots of centered RMSProp."""
 
-    rms: ir.Value  # mean square of gradients: the variable's shape, float32 or float64
-    momentum: ir.Value  # velocity: the same
-    mg: ir.Value  # mean gradient: the same
+    rms: ir.Value  # as in RMSPropSlots
+    momentum: ir.Value
+    mg: ir.Value  # mean gradient: the variable's shape, float32 or float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class RMSPropRule(UpdateRule):
 
     @property
     def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
-        """The slots, which a centered rule has more of."""
+        """The slots; a centered rule has one more."""
         return CenteredRMSPropSlots if self.centered else RMSPropSlots
 
     def update(self, given: UpdateInput, shared: ir.Value, slots: Any) -> tuple[ir.Value, Any]:
@@ -99,7 +99,7 @@ class TensorFlowRMSPropRule(RMSPropRule):
     initial_rms: float = check.field(check.number, default=0.0)
 
     def initial_slot(self, slot: str) -> float:
-        """Return what a slot is filled with at first."""
+        """Return the first value of every element of a slot."""
         return self.initial_rms if slot == "rms" else 0.0
 
     def update(self, given: UpdateInput, shared: ir.Value, slots: Any) -> tuple[ir.Value, Any]:
@@ -116,8 +116,8 @@ class RMSProp(Optimizer, rule=RMSPropRule):
     """Gradients in units of their size; see `RMSPropRule`.
 
     Attributes:
-        decay: Decay of the means: at least 0, below 1.
-        momentum: What is kept of the velocity; at least 0.
+        decay: Decay of the means, in [0, 1).
+        momentum: The decay of the velocity; at least 0.
         epsilon: Added to the root; above 0.
         centered: Divide by the root of the variance instead of that of the mean square.
     """

@@ -11,10 +11,10 @@ import pytest
 from amp_rewrite import optimizers
 from amp_rewrite.optimizers import (
     CosineSchedule,
+    ExponentialDecay,
     GradientDescent,
     LinearWarmUp,
     Schedule,
-    StepSchedule,
 )
 from amp_rewrite.training.graph.training_graph import value
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -25,7 +25,6 @@ def cosine(step: float) -> float:
 
 
 SCHEDULES: dict[str, tuple[Schedule, Callable[[int], float]]] = {
-    "step": (StepSchedule(0.5, 3, 0.25), lambda t: 0.5 * 0.25 ** (t // 3)),
     "cosine": (CosineSchedule(0.5, 8, 0.1), lambda t: 0.5 * cosine(t)),
     "warm-up": (LinearWarmUp(0.5, 4), lambda t: 0.5 * min(t / 4, 1)),
     "warm-up from a tenth": (
@@ -56,7 +55,7 @@ def test_rates_follow_the_formula(name: str, dense_model: Callable[..., ir.Model
 
 
 def test_a_schedule_goes_on_from_a_new_rate(dense_model: Callable[..., ir.Model]) -> None:
-    optimizer = GradientDescent(StepSchedule(1.0, 1, 0.5))
+    optimizer = GradientDescent(ExponentialDecay(1.0, 1, 0.5))
     model = dense_model(np.zeros((1, 2), np.float32))
     feeds = {"g": np.ones((1, 2), np.float32)}
     with TrainingSession(optimizer.minimize(value(model, "loss"))) as session:
@@ -70,8 +69,8 @@ def test_a_schedule_goes_on_from_a_new_rate(dense_model: Callable[..., ir.Model]
 
 IMPOSSIBLE: dict[str, Callable[[], Any]] = {
     "learning_rate": lambda: CosineSchedule(float("nan"), 2),
-    "decay_steps": lambda: StepSchedule(0.1, 0),
-    "decay_rate": lambda: StepSchedule(0.1, 1, 0.0),
+    "decay_steps": lambda: ExponentialDecay(0.1, 0, 0.5),
+    "decay_rate": lambda: ExponentialDecay(0.1, 1, 0.0),
     "alpha": lambda: CosineSchedule(0.1, 10, -1.0),
     "warm_up_steps": lambda: LinearWarmUp(0.1, 0),
     "start_factor": lambda: LinearWarmUp(0.1, 5, 1.5),

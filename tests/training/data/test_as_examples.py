@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.as_examples import Stream, as_examples
-from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.as_examples import Examples, Stream, as_examples
 
 X = np.arange(46, dtype=np.float32).reshape(23, 2)
 T = np.arange(23)
