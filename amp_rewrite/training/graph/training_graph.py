@@ -73,8 +73,6 @@ def _no_tensor(where: str, content: object, expected: str) -> OptionError:
     )
 
 
-Array = np.ndarray[Any, Any]
-
 GLOBAL_STEP = "global_step"
 
 ROLES = ("variable", "slot", "global_step", "learning_rate", "statistic", "non_slot")
