@@ -321,7 +321,7 @@ def described(value: ir.Value, output: str, role: str) -> StateInfo:
 
 @dataclass(frozen=True)
 class Injected:
-    """What a loss scale added to a training graph.
+    """The values that a loss scale added to a training graph.
 
     Attributes:
         scale: Its states; constants if they never change.

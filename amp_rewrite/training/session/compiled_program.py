@@ -38,7 +38,7 @@ StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
 
 WHAT = "the step"
-"""What errors call a model that a program loads."""
+"""The name in errors of a model that a program loads."""
 
 
 class Program:

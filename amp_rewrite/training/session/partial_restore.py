@@ -28,7 +28,7 @@ _SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(HysteresisState._fields)})(?:_\
 
 @dataclass(frozen=True)
 class Restored:
-    """What a session took from a checkpoint or a state dict.
+    """The names that a session took from a checkpoint or a state dict, and left.
 
     Attributes:
         taken: The names of what was taken.

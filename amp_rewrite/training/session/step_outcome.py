@@ -98,7 +98,7 @@ class Outcome:
         self._applied = "applied" if checked else "applied unchecked"
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return fetches, those by which the outcome is told in its place."""
+        """Return fetches, with those that decide the outcome in its place."""
         if not self._is_free or _OUTCOME not in names:
             return tuple(names)
         return tuple(dict.fromkeys((*(n for n in names if n != _OUTCOME), *self._from)))
