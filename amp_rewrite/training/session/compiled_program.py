@@ -42,11 +42,7 @@ WHAT = "the step"
 
 
 class Program:
-    """Runs a step from the states of a set.
-
-    Attributes:
-        info: The description of the step: its inputs, states and fetches.
-    """
+    """A compiled step, which `info` describes, or a stage of it."""
 
     info: StepInfo
 
