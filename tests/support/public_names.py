@@ -78,10 +78,10 @@ RECORDS = (
 HOOKS = (
     *("UpdateRule.*", "*Rule.*", "LossScale.*", "*LossScale.applied"),
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
-    *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
+    *("*.apply_reduced", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member"),
-    *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
+    *("TrainingSession.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),
     *("Callback.check", "KeepRule"),
