@@ -28,15 +28,12 @@ class SkipWatch:
     """
 
     def __init__(self, info: StepInfo, default: int = 0) -> None:
-        """Begin before the first step; `default` is the limit of a scale that sets none, 0 never.
-
-        `needed` are the fetches that `note` reads.
-        """
+        """Begin before the first step; `default` is the limit of a scale that sets none, 0 never."""
         config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
         own_limit: int | None = config.get("max_consecutive_skips")
         self._limit = default if own_limit is None else own_limit
         watches = self._limit and all(name in info.fetches for name in _NEEDED)
-        self.needed: tuple[str, ...] = _NEEDED if watches else ()
+        self.needed: tuple[str, ...] = _NEEDED if watches else ()  # what `note` reads
         value: float | None = config.get("loss_scale_value")
         self._fixed = value is not None
         self._floor = float(np.float32(config.get("floor", _FLOOR) if value is None else value))
