@@ -28,7 +28,7 @@ class SkipWatch:
     """
 
     def __init__(self, info: StepInfo, default: int = 0) -> None:
-        """Begin before the first step; `default` is the limit of a scale that sets none, 0 never."""
+        """Begin before the first step; `default` is the limit of a scale that sets none."""
         config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
         own_limit: int | None = config.get("max_consecutive_skips")
         self._limit = default if own_limit is None else own_limit
