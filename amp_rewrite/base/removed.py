@@ -72,11 +72,13 @@ NAMES: Mapping[str, str] = {
     "adapters": "docs/other_tools.md has a pass of Olive and a loader of Polygraphy to copy",
     "check_folder": "call check for each model of the folder",
     "localise": "error_budget(model, data, rewritten=...) says what each rounding adds",
+    "lora": "add adapters with PEFT before the export; freeze names what is not trained",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
     "read_training_info": "build a training step with an optimizer's minimize",
     "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",
     "repair_folder": "call repair for each model of the folder",
     "rounding_errors": "error_budget(model, data) says what each rounding adds",
+    "store_weights": "leave it out: a step reads weights in float32",
     "write_training_info": "save the step with build_step and save",
 }
 """Public name of `amp_rewrite` -> the remedy."""

@@ -357,7 +357,7 @@ def test_the_remedy_for_a_built_loss_scale_works() -> None:
                 "session.assign_state('loss_scale/current_loss_scale', number)" in str(caught.value)
             ) is (scale is dynamic)
             if scale is dynamic:
-                session.assign_state("loss_scale/current_loss_scale", 4.0)
+                session.assign_state("loss_scale/current_loss_scale", np.array(4.0))
                 assert optimizer.current_loss_scale == 4
 
 

@@ -77,5 +77,5 @@ def test_examples_give_what_they_say(
 
 
 def test_the_most_used_names_have_examples() -> None:
-    assert len(MOST_USED) == 30
+    assert len(MOST_USED) == 29
     assert {*MOST_USED} <= {*NAMES}

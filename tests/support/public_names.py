@@ -76,10 +76,10 @@ RECORDS = (
 HOOKS = (
     *("UpdateRule.*", "*Rule.*", "LossScale.*", "*LossScale.applied"),
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
-    *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
+    *("*.apply_reduced", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member"),
-    *("Inspection.cause", "*.on_*", "*.fetches"),
+    *("TrainingSession.cause", "*.on_*", "*.fetches"),
     *("Best.restore", "Callback.restore"),
     *("Run.call", "Best*.check"),
     "Callback.check",

@@ -216,7 +216,6 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
     "sharded reduce_gradients": lambda: (sharder().reduce_gradients, {"grads_and_vars": pairs()}),
     "sharded get_gradients": lambda: (sharder().get_gradients, {"loss": loss(), "params": ["w"]}),
     "shard_context": lambda: (distributed.shard_context, {}),
-    "started": lambda: (distributed.started, {"engine": "threads"}),
 }  # fmt: skip
 
 SHARDS: dict[str, Callable[[], Call]] = {
@@ -297,10 +296,8 @@ TRAIN: dict[str, Callable[[], Call]] = {
     "run early": lambda: (session().run, {"feeds": FEEDS, "apply": True}),
     "agree": lambda: (session().agree, {"text": "told"}),
     "check_averages": lambda: (session().check_averages, {"averaged": False}),
-    "gradients": lambda: (session().gradients, {"feeds": FEEDS}),
     "diagnose": lambda: (session().diagnose, {"feeds": FEEDS}),
     "losing": lambda: (session().diagnose(FEEDS).losing, {"share": 0.5}),
-    "set": lambda: (session().set, {"name": "learning_rate", "value": 0.5}),
     "assign_state": lambda: (session().assign_state, {"name": "w", "value": np.ones((3, 2))}),
     "read_state": lambda: (session().read_state, {"name": "w"}),
     "session.learning_rate": lambda: (setter(session(), "learning_rate"), {"value": 0.5}),

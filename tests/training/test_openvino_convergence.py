@@ -16,18 +16,8 @@ def data() -> None:
     pytest.importorskip("sklearn")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "steps"),
-    [
-        ("resnet", 60),
-        pytest.param("gpt", 40, id="gpt, 40 steps"),
-        pytest.param("gpt", 150, marks=pytest.mark.slow),
-    ],
-)
-def test_the_loss_curve_of_a_recipe_is_that_of_float32_within_1_percent(
-    recipe: str, steps: int
-) -> None:
-    exact, low = (convergence.RECIPES[recipe](p, steps) for p in convergence.PRECISIONS)
+def test_the_loss_curve_of_a_recipe_is_that_of_float32_within_1_percent() -> None:
+    exact, low = (convergence.resnet(precision, 60) for precision in convergence.PRECISIONS)
     assert low.converted == 1
     assert (low.losses != exact.losses).any(), "the products are rounded"
     assert exact.losses[-10:].mean() < 0.9 * exact.losses[0]

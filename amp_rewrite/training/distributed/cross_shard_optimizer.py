@@ -41,7 +41,7 @@ class CrossShardOptimizer(OptimizerWrapper):
     walk is scaled, in float32. apply_gradients sums each gradient over the shards (CrossReplicaSum)
     and gives the sums to the wrapped optimizer. One step runs on any number of shards.
 
-    A sparse gradient stays sparse: values and indices of all shards are put one behind the other
+    A sparse gradient stays sparse: values and indices of all shards are joined
     (CrossReplicaGather). Running statistics of BatchNormalization are averaged over the shards: the
     mean is that of the whole batch, the variance leaves out how far the means of the shards lie
     apart. The fetch "loss" is the mean (MEAN) or the sum (SUM) of the losses of the shards.

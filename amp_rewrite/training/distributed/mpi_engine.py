@@ -34,21 +34,16 @@ def world(timeout: float) -> MpiCollective:
             found=error,
             remedy="pip install 'amp-rewrite[mpi]', then mpiexec -n 2 python ...",
         ) from error
-    _check_launcher(int(mpi.COMM_WORLD.size))
-    return MpiCollective(mpi, mpi.COMM_WORLD.Dup(), timeout)
-
-
-def _check_launcher(size: int) -> None:
-    """Refuse processes that mpiexec has started together, but that do not know of each other."""
-    counts = {name: os.environ.get(name, "") for name in _LAUNCHED}
-    for name, count in counts.items():
-        if size == 1 and count.isdigit() and int(count) > 1:
+    for name in _LAUNCHED:
+        count = os.environ.get(name, "")
+        if mpi.COMM_WORLD.size == 1 and count.isdigit() and int(count) > 1:
             raise ShardError(
                 "mpiexec belongs to another MPI library than mpi4py",
                 found=f"one shard, and {name}={count} in the environment",
                 expected=f"{count} shards",
                 remedy="start with the mpiexec of the environment that mpi4py is installed in",
             )
+    return MpiCollective(mpi, mpi.COMM_WORLD.Dup(), timeout)
 
 
 class MpiCollective:

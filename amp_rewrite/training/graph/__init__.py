@@ -1,1 +1,1 @@
-"""What a model becomes while a training step is built on it."""
+"""A model while a training step is built on it."""

@@ -1,10 +1,10 @@
 """Operators of training on several shards, in a domain of the project's own.
 
 CrossReplicaSum (X) -> Y: the sum of X over the shards of a group; the type and the shape of X.
-CrossReplicaGather (X) -> Y: the X of the shards of a group, one behind the other along axis 0.
+CrossReplicaGather (X) -> Y: the X of the shards of a group, joined along axis 0.
 ReplicaCount () -> N: the number of shards of a group: float32, shape ().
 
-All have the attributes `groups`, the numbers of the shards of one group behind those of the other,
+All have the attributes `groups`, the numbers of the shards of one group after those of the other,
 and `group_size`; without them all shards are one group. A session on one shard takes X for Y and 1
 for N; the functions that a step file carries under these names say the same to other runtimes.
 """
@@ -48,7 +48,7 @@ def cross_replica_sum(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:
 
 
 def cross_replica_gather(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:
-    """Return the x of every shard of a group, one behind the other along axis 0."""
+    """Return the x of every shard of a group, joined along axis 0."""
     y = _op(b, GATHER, x, groups=groups)
     y.type = x.type
     dims = b.dims(x)
@@ -152,8 +152,7 @@ def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
 
 
 Sharding: TypeAlias = Any
-"""One session's part in training on several shards: what `SessionSharding` in
-amp_rewrite.distributed is."""
+"""One session's part in training on several shards: the class `SessionSharding`."""
 
 
 class ShardContext:

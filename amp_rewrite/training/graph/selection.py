@@ -21,7 +21,7 @@ Selection: TypeAlias = (
 variable, or a list of these; see `selected`."""
 
 WORDS = ("bias", "norm", "embedding")
-"""What variables can be chosen by besides their names; see `selected`."""
+"""Words that choose variables by their use; see `selected`."""
 
 # operators: those that have a bias, and where; users choose by these words.
 _BIASES: Mapping[str, int] = {

@@ -1,4 +1,4 @@
-"""What a training step is built on: a copy of a model, its values and its states."""
+"""The graph on which a training step is built: a copy of a model, its values and states."""
 
 from __future__ import annotations
 
@@ -71,8 +71,6 @@ def _no_tensor(where: str, content: object, expected: str) -> OptionError:
         remedy="pass a numpy array",
     )
 
-
-Array = np.ndarray[Any, Any]
 
 GLOBAL_STEP = "global_step"
 
@@ -177,7 +175,7 @@ _INSTEAD = {
     "eval": "TrainingSession.run(feeds, [value])",
     "detach": "optimizer.compute_gradients(loss, var_list=[...]), which names what is trained",
 }
-"""What TensorFlow's and PyTorch's values have -> what to write here."""
+"""Members of TensorFlow's and PyTorch's values -> what to write here."""
 
 
 @dataclass(frozen=True, eq=False)

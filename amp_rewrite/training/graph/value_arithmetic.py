@@ -35,7 +35,7 @@ class Arithmetic(ABC):
     @property
     @abstractmethod
     def _builder(self) -> Builder:
-        """What adds the nodes."""
+        """The builder that adds the nodes."""
 
     @abstractmethod
     def _with(self, value: ir.Value) -> Self:

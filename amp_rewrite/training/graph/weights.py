@@ -93,7 +93,7 @@ def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
 
 
 def forward_uses(value: ir.Value) -> Iterator[Use]:
-    """Yield where the forward pass uses a value, behind what rearranges or casts it."""
+    """Yield where the forward pass uses a value, also after nodes that rearrange or cast it."""
     for use in value.uses():
         node = use.node
         if part_of(node) not in (None, Part.LOSS) or has(node, Trait.COMPARES):

@@ -65,36 +65,31 @@ def inject_loss_scaling(
 
     The graph is finished: it computes a loss, gradients and the next value of each state, and any
     tool may have made it. The seed is multiplied by the scale where the backward pass uses it;
-    gradients are multiplied by its reciprocal, in float32, where they leave the backward pass
-    (`inject.regions` defines that); every state update is applied only if all gradients are finite.
-    The result is a step as `build_step` makes them: `TrainingSession` runs it, as does any runtime.
-
-    A step of this package knows the first four arguments itself.
+    gradients are multiplied by its reciprocal, in float32, where they leave the backward pass;
+    every state update is applied only if all gradients are finite. The result is a step as
+    `build_step` makes them. A step of this package knows the first four arguments itself.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto, in float32; not changed.
         loss: The name of the loss: float32.
         seed: The name of the value at which the backward pass begins, which the gradients are
-            proportional to: an input, an initializer or a node's output; float32. Its uses by the
-            forward pass are left alone.
-        gradients: Variable -> name of its gradient, float32, as it leaves the backward pass, before
-            clipping and weight decay.
-        updates: State -> name of its next value, for variables and for whatever else a step
-            changes. A state is named after the graph input or initializer that it is read from.
-        loss_scale: A LossScale, or what `loss_scaling.get` takes. With a fixed one every update is
-            applied.
+            proportional to: float32. Its uses by the forward pass are left alone.
+        gradients: Variable -> name of its gradient, float32, before clipping and weight decay.
+        updates: State -> name of its next value. A state is named after the graph input or
+            initializer that it is read from.
+        loss_scale: A LossScale, or an argument of `loss_scaling.get`. With a fixed one every
+            update is applied.
         conditional: "if" or "select"; see `LossScaleOptimizer`.
         initial: State -> its value before the first step, where the graph has no default for it.
         precision: "float16" or "bfloat16" rewrite forward and backward pass too, as `build_step`
-            does; injected and updating nodes, states and outputs stay float32. A step that has been
-            rewritten keeps its precision.
-        options: How to rewrite, as for `amp_rewrite.rewrite`; their precision is replaced.
+            does. A step that has been rewritten keeps its precision.
+        options: Options of the rewrite, as for `amp_rewrite.rewrite`.
 
     Raises:
         InjectError: A name denotes nothing suitable; the graph is not what the arguments say; it
             has a loss scale already.
         LossScaleValueError: `loss_scale` denotes none.
-        OptionError: `conditional` or `precision` is unknown, or something else than names is given.
+        OptionError: Another argument is impossible.
         DataError: An initial value is not an array of numbers.
         StepError: The step has been rewritten to another precision.
     """
@@ -332,7 +327,7 @@ def described(value: ir.Value, output: str, role: str) -> StateInfo:
 
 @dataclass(frozen=True)
 class Injected:
-    """What a loss scale added to a training graph.
+    """The values that a loss scale added to a training graph.
 
     Attributes:
         scale: Its states; constants if they never change.

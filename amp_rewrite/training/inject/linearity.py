@@ -27,6 +27,7 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
 
+# operators: those that are homogeneous in some modes only.
 _CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Resize": lambda node: node.attributes.get_float("extrapolation_value", 0.0) == 0,
     **dict.fromkeys(

@@ -32,12 +32,7 @@ _TAGS = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint file.
-
-    Attributes:
-        tensors: State name -> array.
-        progress: What the caller stored with it.
-    """
+    """The tensors of a checkpoint file by state name, and the progress that is stored with them."""
 
     tensors: dict[str, Array]
     progress: dict[str, Any]

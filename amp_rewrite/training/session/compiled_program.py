@@ -38,15 +38,11 @@ StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
 
 WHAT = "the step"
-"""What errors call a model that a program loads."""
+"""The name in errors of a model that a program loads."""
 
 
 class Program:
-    """Runs a step from the states of a set.
-
-    Attributes:
-        info: The description of the step: its inputs, states and fetches.
-    """
+    """A compiled step, which `info` describes, or a stage of it."""
 
     info: StepInfo
 

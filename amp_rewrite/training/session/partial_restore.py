@@ -28,7 +28,7 @@ _SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d
 
 @dataclass(frozen=True)
 class Restored:
-    """What a session took from a checkpoint or a state dict.
+    """The names that a session took from a checkpoint or a state dict, and left.
 
     Attributes:
         taken: The names of what was taken.
@@ -48,7 +48,7 @@ class Restored:
         return one_line(self, f"{numbers}; {len(self.kept)} states kept, {len(self.begun)} begun")
 
 
-def fitting(
+def _fitting(
     tensors: Mapping[str, Array], states: Mapping[str, StateInfo]
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Return the tensors that fit states, and name -> why for the others.
@@ -105,8 +105,15 @@ def _misfit(array: object, state: StateInfo) -> str | None:
     return f"{array.dtype.name} {list(array.shape)}, not {expected}"
 
 
-def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
-    """Return what is to become the states of a session, checked to be named tensors."""
+def taken_from(
+    tensors: Mapping[str, Array],
+    states: Mapping[str, StateInfo],
+    initial: Mapping[str, ir.TensorProtocol],
+    where: str | os.PathLike[str],
+    *,
+    strict: bool,
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return what becomes the states of a session, and name -> why for the rest; all if strict."""
     if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise CheckpointError(
             "the states must be a mapping from their names to arrays",
@@ -114,10 +121,10 @@ def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, A
             found=f"an object of type {type(tensors).__name__}",
             remedy="pass what state_dict returned",
         )
-    return tensors
+    return (_fitted(tensors, states, initial, where), {}) if strict else _fitting(tensors, states)
 
 
-def fitted(
+def _fitted(
     tensors: Mapping[str, Array],
     states: Mapping[str, StateInfo],
     initial: Mapping[str, ir.TensorProtocol],

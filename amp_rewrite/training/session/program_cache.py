@@ -60,7 +60,8 @@ class ProgramCache:
         # The CPU provider has few kernels for bfloat16.
         self._emulate = emulate or (not self._lowers and step.info.precision == BFLOAT16.name)
         self._target = target
-        self._where = {"options": options, "providers": list(providers), "device": device}
+        self._where: dict[str, Any] = {"options": options, "device": device}
+        self._where["providers"] = list(providers)
         self._known: dict[tuple[Any, ...], Program] = {}
 
     def get(

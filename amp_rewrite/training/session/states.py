@@ -25,12 +25,9 @@ from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 
 class States:
-    """Two sets of OrtValues on one device; a step reads one and writes the other.
+    """Two sets of OrtValues by state name on one device; a step reads one and writes the other.
 
-    Attributes:
-        info: State name -> its description.
-        sets: The two sets: state name -> OrtValue.
-        current: Which set holds the present values.
+    `info` describes the states by name, and `current` is the set of the present values.
     """
 
     def __init__(

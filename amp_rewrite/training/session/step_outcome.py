@@ -28,15 +28,12 @@ class SkipWatch:
     """
 
     def __init__(self, info: StepInfo, default: int = 0) -> None:
-        """Begin before the first step; `default` is the limit of a scale that sets none, 0 never.
-
-        `needed` are the fetches that `note` reads.
-        """
+        """Begin before the first step; `default` is the limit of a scale that sets none."""
         config: Mapping[str, Any] = (info.loss_scale or {}).get("config", {})
         own_limit: int | None = config.get("max_consecutive_skips")
         self._limit = default if own_limit is None else own_limit
         watches = self._limit and all(name in info.fetches for name in _NEEDED)
-        self.needed: tuple[str, ...] = _NEEDED if watches else ()
+        self.needed: tuple[str, ...] = _NEEDED if watches else ()  # what `note` reads
         value: float | None = config.get("loss_scale_value")
         self._fixed = value is not None
         self._floor = float(np.float32(config.get("floor", _FLOOR) if value is None else value))
@@ -98,7 +95,7 @@ class Outcome:
         self._applied = "applied" if checked else "applied unchecked"
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return fetches, those by which the outcome is told in its place."""
+        """Return fetches, with those that decide the outcome in its place."""
         if not self._is_free or _OUTCOME not in names:
             return tuple(names)
         return tuple(dict.fromkeys((*(n for n in names if n != _OUTCOME), *self._from)))

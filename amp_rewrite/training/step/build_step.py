@@ -44,29 +44,26 @@ def build_step(
 ) -> ir.Model:
     """Return the training step of a TrainOp as an ordinary ONNX model.
 
-    Inputs are the data inputs that the step reads and one input per state tensor, with its initial
-    value as default, so that a plain runtime may leave it out in the first step. Outputs are the
-    loss, what was asked for, and the next value of every state;
-    `metadata_props["amp_rewrite.step"]` pairs inputs and outputs (see `step_info.StepInfo`).
+    Inputs are the data inputs that the step reads and one input per state tensor, whose default is
+    its initial value. Outputs are the loss, the fetches, and the next value of every state;
+    `metadata_props["amp_rewrite.step"]` pairs inputs and outputs.
 
     Args:
-        train_op: What `Optimizer.minimize` returned; not changed.
+        train_op: The result of `Optimizer.minimize`; not changed.
         fetches: Names of values to compute besides the loss.
-        seed: Where the random numbers of Dropout begin.
-        targets: What evaluation compares, where the loss does not tell: the names of the "logits"
-            or other "predictions" and of the "labels", and the "ignore_index" of labels.
-        precision: What forward and backward compute in: "float32", "float16" or "bfloat16". None
-            is that of `options`; without them float32, or what
-            enable_mixed_precision_graph_rewrite chose. States, data inputs and fetches are float32
-            in any case.
-        options: How to rewrite what is to be low, as for `amp_rewrite.rewrite`.
+        seed: The seed of Dropout.
+        targets: The values that evaluation compares, where the loss does not tell: the names of the
+            "logits" or other "predictions" and of the "labels", and the "ignore_index" of labels.
+        precision: The type of forward and backward: "float32", "float16" or "bfloat16". None is
+            that of `options`; without them float32, or the choice of
+            enable_mixed_precision_graph_rewrite. States, inputs and fetches are float32.
+        options: Options of the rewrite, as for `amp_rewrite.rewrite`.
         **changes: Single options by name, as for `amp_rewrite.rewrite`.
 
     Raises:
         StepError: It is no TrainOp, or an update does not fit its state.
         FetchError: A name in `fetches` is unknown.
-        OptionError: There is no such precision or option, or the seed is no integer, or `targets`
-            are no such names.
+        OptionError: Another argument is impossible.
 
     Examples:
         >>> model = amp.load("model.onnx")

@@ -143,13 +143,9 @@ def declare_types(model: ir.Model, values: Iterable[ir.Value]) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a step.
+    """A part of a step: a model that reads states, data, and values of earlier stages or sums.
 
-    Attributes:
-        model: Its inputs are the states, the data and the values that it reads; its outputs are
-            what others read of it.
-        enters: The names of values of earlier stages, and of sums over shards, that it reads.
-        leaves: The names of its outputs.
+    `enters` are the names of the latter, and `leaves` those of its outputs.
     """
 
     model: ir.Model

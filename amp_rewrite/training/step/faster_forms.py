@@ -111,7 +111,7 @@ def separate_factors(model: ir.Model) -> None:
 
 
 def _factors(graph: ir.Graph) -> dict[ir.Node, tuple[int, ...]]:
-    """Return the elementwise nodes behind which something is broadcast, with their shapes."""
+    """Return the elementwise nodes whose results are broadcast later, with their shapes."""
     factors: dict[ir.Node, tuple[int, ...]] = {}
     for node in reversed(graph):
         shape, output = _made(node), node.outputs[0]

@@ -1,4 +1,4 @@
-"""What a step computes of single numbers, apart from what it computes of tensors.
+"""A step in stages: single numbers apart from tensors.
 
 An engine may compute int64 in 32 bits and float64 in float32: its counters wrap at 2^31, and powers
 of beta lose their digits. A step is cut into three stages for it. The first one has what follows
@@ -45,7 +45,7 @@ def number_stages(model: ir.Model, states: Collection[str]) -> tuple[Stage | Non
 
 
 class _EarlyValues:
-    """What follows from constants, and what from them and states of a single number."""
+    """The values that follow from constants, and from states of a single number."""
 
     def __init__(self, graph: ir.Graph, states: Collection[str]) -> None:
         """Begin with what no node computes."""

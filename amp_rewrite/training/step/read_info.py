@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import onnx_ir as ir
 
@@ -82,8 +84,9 @@ def read_info(model: ir.Model, where: object = None) -> StepInfo:
     check_description(model, where, complete=True)
     content = step_description(model)
     del content["version"]
-    states = (StateInfo(**{**s, "shape": tuple(s["shape"])}) for s in content.pop("states"))
-    info = StepInfo(states=tuple(states), inputs=tuple(content.pop("inputs")), **content)
+    entries: list[dict[str, Any]] = content.pop("states")
+    states = tuple(replace(StateInfo(**s), shape=tuple(s["shape"])) for s in entries)
+    info = StepInfo(states=states, inputs=tuple(content.pop("inputs")), **content)
     for misfit in _misfits(info, model.graph):
         raise StepError(
             f"the metadata {STEP_KEY!r} of the model do not fit its graph: {misfit.key}",

@@ -100,10 +100,10 @@ class Step:
     """A training step with everything that can be fetched from it.
 
     Attributes:
-        model: The step before it is cut down to what one run asks for.
+        model: The step before it is cut down to the fetches of one run.
         info: Its description.
         training: The training graph that it was built on, or None if only `model` knows it.
-        rewriting: How `model` was rewritten to another precision, or None if it was not.
+        rewriting: The rewrite of `model` to another precision, or None.
     """
 
     model: ir.Model

@@ -1,4 +1,4 @@
-"""What a step model says about itself: which input and output belong to one state tensor."""
+"""The description of a step model: which input and output belong to one state tensor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LOSS = "loss"
 """The name by which a step's loss is fetched."""
 LOGITS, PREDICTIONS, LABELS = "logits", "predictions", "labels"
 IGNORED, DENOMINATOR = "ignore_index", "denominator"
-"""What `StepInfo.targets` has: what a loss compares, as metrics ask for it."""
+"""The keys of `StepInfo.targets`: the values that a loss compares."""
 DEFAULT_FETCHES = (LOSS, "grads_finite")
-"""What a step computes without being asked, where it has it."""
+"""The default fetches of a step, where it has them."""
 CONSTANT_UNLESS_UPDATED = ("variable", "statistic")
 """Roles whose states stay constants of a step that does not update them."""
 
@@ -57,12 +57,12 @@ class StepInfo:
         states: Its state tensors, in the order of their inputs; `inputs` are the others.
         fetches: Name that `session.run` knows -> graph output.
         loss: The name of the loss in the graph, or None.
-        targets: What evaluation compares, as far as the loss tells; None if it tells nothing. The
+        targets: The values that evaluation compares, if the loss tells; else None. The
             names of the "logits" or other "predictions", of the "labels", and of the "denominator"
             of a weighted mean; "ignore_index" is a number.
         seed: The value at which the only backward pass begins, or None.
         gradients: Variable -> the value that carries its gradient; None if not known.
-        precision: What forward and backward compute in: "float32", "float16" or "bfloat16".
+        precision: The type of forward and backward: "float32", "float16" or "bfloat16".
         loss_scale: The configuration of the loss scale, or None.
         accumulate: How many batches make one update.
         boundary: The value that tells whether a batch is the last one of an update, or None.

@@ -151,3 +151,12 @@ def test_what_overflows_in_low_precision_alone() -> None:
     assert found.first is not None
     assert (found.first.op, found.first.part, found.first.infinite) == ("Cast", "forward", 32)
     assert found.first.reached == 1e5
+
+
+def test_a_diagnosis_of_the_last_run_begins_where_it_began() -> None:
+    with amp.TrainingSession(step(optimizer=amp.optimizers.SGD(1e30))) as session:
+        session.run(BATCH)
+        assert session.diagnose(BATCH, last=True).finite
+        now = session.diagnose(BATCH).first
+    assert now is not None
+    assert now.part == "forward"

@@ -171,14 +171,6 @@ def test_the_configuration_makes_the_same_optimizer(wrap):
     assert again.reduction == "sum"
 
 
-def test_the_configuration_of_a_loss_scale_around_it_makes_the_same_optimizer():
-    optimizer = amp.LossScaleOptimizer(CrossShardOptimizer(adam(), "sum"), 8, conditional="select")
-    config = optimizer.get_config()
-    again = amp.LossScaleOptimizer.from_config(config)
-    assert again.get_config() == config
-    assert type(again.inner_optimizer) is CrossShardOptimizer
-
-
 def run_alone(wrap, **options):
     """Return losses and weights of three steps in a session without shards."""
     op = wrap(adam()).minimize(loss_of())

@@ -10,7 +10,7 @@ import pytest
 import train_models
 from digits_file import all_digits
 from shard_models import LINEAR, loaded, plain_cnn
-from twin import Twin, arrays
+from twin import Twin
 
 import amp_rewrite as amp
 from amp_rewrite.distributed import (
@@ -137,15 +137,6 @@ def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
     assert all((array != 0).any() for key, array in own.items() if key.endswith("/Momentum"))
 
 
-def test_fused_gradients_travel_in_one_buffer():
-    twin = Twin()
-    run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin))
-    count, size = arrays(twin)
-    weights = sum(a.nbytes for a in op_of(plain_cnn()).graph.variables() for a in [a.read()])
-    assert count == 1
-    assert weights < size < weights + 64 * 8
-
-
 def test_a_step_that_failed_between_sums_is_the_last():
     class Broken(Twin):
         def sum(self, buffer):
@@ -157,21 +148,6 @@ def test_a_step_that_failed_between_sums_is_the_last():
             session.run(image_feeds())
         with pytest.raises(ShardError, match=r"failed between two sums.*ArithmeticError: no more"):
             session.run(image_feeds())
-
-
-def test_sessions_share_the_groups_of_shards():
-    made = []
-
-    class Counting(Twin):
-        def split(self, groups):
-            made.append(groups)
-            return self
-
-    shards = Shards(Counting())
-    for assignment in ([[1, 0]], [[0, 1]], [[1, 0]]):
-        op = op_of(LINEAR, lambda o, a=assignment: CrossShardOptimizer(o, group_assignment=a))
-        run(op, FEEDS, steps=1, shards=shards)
-    assert made == [((1, 0),), ((0, 1),)]
 
 
 def test_sums_of_another_step_of_the_graph_are_not_fetched():

@@ -49,30 +49,6 @@ def test_an_unknown_name_is_refused_with_similar_ones() -> None:
         value(parsed(PLAIN), "qqqqqq")
 
 
-@pytest.mark.parametrize("name", [3, None, ["loss"]])
-def test_a_name_is_a_text(name: Any) -> None:
-    with pytest.raises(UnknownValueError, match="the model has no value of this name"):
-        value(parsed(PLAIN), name)
-
-
-def test_arithmetic_adds_nodes() -> None:
-    model = parsed(PLAIN)
-    y, x = value(model, "y"), value(model, "x")
-    result = -((2 * y + x) - 1) / 4 + (1 - y) * x + (3 + y) - 8 / (x + 1)
-    loss = (result * result) / 1
-    pairs = GradientDescent().compute_gradients(loss)
-    with TrainingSession(GradientDescent().apply_gradients(pairs)) as session:
-        out = session.run({"x": np.array([[3, 1]], np.float32)}, [result.name])
-    a, b = np.array([3.0, 2.0]), np.array([3.0, 1.0])
-    expected = -((2 * a + b) - 1) / 4 + (1 - a) * b + (3 + a) - 8 / (b + 1)
-    np.testing.assert_allclose(out[result.name], [expected], rtol=1e-6)
-
-
-def test_values_of_two_models_do_not_meet() -> None:
-    with pytest.raises(OptionError, match="values of two models"):
-        _ = value(parsed(PLAIN), "y") + value(parsed(PLAIN), "y")
-
-
 @pytest.mark.parametrize("model", ["model.onnx", onnx.parser.parse_model(PLAIN)])
 def test_a_model_has_to_be_loaded_first(model: object) -> None:
     with pytest.raises(OptionError, match=r"on a loaded model; .* amp_rewrite\.load"):
@@ -202,18 +178,6 @@ def test_old_models_that_cannot_be_brought_up_are_refused() -> None:
         value(model, "loss")
 
 
-def test_states_get_free_names_and_keep_their_shape() -> None:
-    graph = training_graph(parsed(PLAIN))
-    first = graph.state("w/Adam", np.zeros(2, np.float32), "slot")
-    second = graph.state("w/Adam", np.zeros(2, np.float32), "slot")
-    assert (first.name, second.name) == ("w/Adam", "w/Adam_1")
-    first.assign([3, 4])
-    np.testing.assert_array_equal(first.read(), [3, 4])
-    with pytest.raises(OptionError, match=r"w/Adam: .*found \(3,\); expected \(2,\)"):
-        first.assign([1, 2, 3])
-    assert (first.dtype, first.shape) == (ir.DataType.FLOAT, (2,))
-
-
 def test_the_forward_model_gets_no_training_nodes() -> None:
     model = parsed(PLAIN)
     loss = value(model, "loss")
@@ -318,22 +282,6 @@ def test_an_old_model_may_list_its_weights_among_the_initializers_alone() -> Non
     with TrainingSession(GradientDescent(1.0).minimize(value(parsed(text), "loss"))) as session:
         session.run({"x": np.ones((1, 2), np.float32)})
         np.testing.assert_array_equal(session.state_dict()["w"], [0.5, 1.5])
-
-
-@pytest.mark.parametrize("opset", [13, 21, 22])
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
-def test_a_window_that_would_begin_behind_the_data_is_not_counted(op: str, opset: int) -> None:
-    # Inference before opset 22 says 3; PyTorch and ONNX Runtime compute 2.
-    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
-    g (float[1, 1, 6] x) => (float loss) <float[6] w = {{1, 1, 1, 1, 1, 1}}> {{
-        h = Mul(x, w)
-        y = {op}<kernel_shape = [1], strides = [3], ceil_mode = 1>(h)
-        z = Mul(y, y)
-        loss = ReduceSum<keepdims=0>(z)
-    }}"""
-    with TrainingSession(GradientDescent(1.0).minimize(value(parsed(text), "loss"))) as session:
-        session.run({"x": np.ones((1, 1, 6), np.float32)})
-        np.testing.assert_array_equal(session.state_dict()["w"], [-1, 1, 1, -1, 1, 1])
 
 
 def test_a_mask_of_infinities_is_no_weight() -> None:

@@ -22,7 +22,6 @@ from amp_rewrite.errors import (
 )
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.training.session import device_limits
-from amp_rewrite.training.session.device_limits import on_arm
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
@@ -153,9 +152,3 @@ def test_a_session_trains_on_an_arm_machine(
     trained = session(**given)
     found = trained.run({"x": np.ones((4, 8), np.float32), "t": np.zeros(4, np.int64)})
     assert np.isfinite(found["loss"])
-
-
-def test_options_of_providers_and_other_targets_stay() -> None:
-    given = [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
-    assert on_arm(given, None, emulate=False) == given
-    assert on_arm(given, "webgpu", emulate=False) == given

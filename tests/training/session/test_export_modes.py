@@ -104,18 +104,6 @@ def test_an_exported_model_infers_as_evaluate_does(kind: str, opset: int, tmp_pa
         np.testing.assert_array_equal(run(session.export())[0], found)
 
 
-def test_outputs_keep_their_names_where_a_statistic_is_one() -> None:
-    made = model(BODIES["norm"])
-    made.graph.output.append(onnx.helper.make_tensor_value_info("m1", 1, [5]))
-    loss = amp.losses.softmax_cross_entropy(amp.load(made), "y", "t")
-    with amp.TrainingSession(amp.optimizers.SGD(0.1).minimize(loss)) as session:
-        session.run({"x": X, "t": T})
-        exported, state = session.export(), session.state_dict()
-    y, mean = run(exported, names=("y", "m1"))
-    assert y.shape == (8, 3)
-    np.testing.assert_array_equal(mean, state["zero"])
-
-
 def test_a_mode_with_a_default_is_off_by_default() -> None:
     made = model(BODIES["dropout"])
     made.graph.input.append(onnx.helper.make_tensor_value_info("tr", onnx.TensorProto.BOOL, []))

@@ -1,16 +1,12 @@
 """Sessions of steps in float16 and bfloat16: fetches, evaluation, checkpoints, the global state."""
 
 import numpy as np
-import onnx
 import pytest
-from click.testing import CliRunner
 from low_steps import LOW, NETWORKS, batch, low_nodes, train_op
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.cli.main import app
 from amp_rewrite.errors import OptionError, StepError
-from amp_rewrite.graph.io.save import save
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
@@ -35,16 +31,6 @@ def test_fetches_of_low_values_are_float32_with_the_numbers_of_the_low_type():
     assert hidden.dtype == again.dtype == np.float32
     assert hidden.any()
     np.testing.assert_array_equal(hidden, hidden.astype(np.float16).astype(np.float32))
-
-
-@pytest.mark.filterwarnings("ignore:.* on a CPU is slower:amp_rewrite.errors.AmpWarning")
-@pytest.mark.parametrize("precision", LOW)
-@pytest.mark.parametrize("emulate", [False, True])
-def test_low_values_can_be_fetched_on_a_cpu(precision, emulate):
-    with TrainingSession(train_op("mlp"), precision=precision, emulate=emulate) as session:
-        found = session.run(batch("mlp"), ["Relu_1", "loss", "layer0.weight"])
-    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
-    assert np.isfinite(found["loss"])
 
 
 @pytest.mark.share(3)
@@ -138,21 +124,6 @@ def test_new_steps_follow_the_graph_rewrite_until_it_is_disabled(precision):
     assert read_step(build_step(op)).info.precision == "float32"
 
 
-def test_lists_and_target_of_the_rewrite_can_be_chosen(tmp_path):
-    path = tmp_path / "none.yaml"
-    path.write_text(
-        "version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n"
-        "remove:\n  - {ops: [MatMul, Gemm], list: allow}\n"
-        "unlisted:\n  - ops: [MatMul, Gemm]\n    why: A test.\n"
-    )
-    step = build_step(train_op(), precision="float16", lists=path)
-    assert not low_nodes(step, "float16")
-    assert read_step(step).info.precision == "float16"
-    assert low_nodes(build_step(train_op(), precision="float16", target="schema"), "float16")
-    with pytest.raises(OptionError, match="unknown target"):
-        build_step(train_op(), precision="float16", target="tpu")  # pyright: ignore[reportArgumentType]
-
-
 def test_a_step_takes_the_options_of_a_rewrite():
     options = amp.RewriteOptions(precision="bfloat16", target="schema")
     everything = low_nodes(build_step(train_op(), options=options), "bfloat16")
@@ -171,54 +142,6 @@ def test_a_step_refuses_options_that_it_cannot_have():
         build_step(train_op(), level_="default")  # pyright: ignore[reportCallIssue]
 
 
-EMBEDDING = """<ir_version: 8, opset_import: ["": 17]>
-    g (int64[N] x, int64[N] t) => (float loss) {
-        e = Gather (table, x)
-        h = MatMul (e, w)
-        loss = SoftmaxCrossEntropyLoss (h, t)
-    }"""
-
-
-def embedding_op(optimizer):
-    model = parser.parse_model(EMBEDDING)
-    rng = np.random.default_rng(0)
-    for name, shape in {"table": (6, 4), "w": (4, 3)}.items():
-        values = rng.normal(size=shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    loaded = amp.load(model)
-    return optimizer.minimize(amp.value(loaded, "loss"))
-
-
-@pytest.mark.share(3)
-@pytest.mark.parametrize("conditional", ["if", "select"])
-@pytest.mark.parametrize("name", ["GradientDescent", "Momentum", "Adam", "Adagrad"])
-def test_sparse_updates_and_branches_are_emulated(name, conditional):
-    def op():
-        extra = {"momentum": 0.9} if name == "Momentum" else {}
-        optimizer = getattr(amp.optimizers, name)(learning_rate=0.1, **extra)
-        return embedding_op(amp.LossScaleOptimizer(optimizer, conditional=conditional))
-
-    feeds = {"x": np.array([1, 3, 3]), "t": np.array([0, 2, 1])}
-    with (
-        TrainingSession(op()) as exact,
-        TrainingSession(op(), precision="float16", emulate=True) as low,
-    ):
-        start = low.state_dict()["table"]
-        for _ in range(3):
-            exact.run(feeds)
-            assert low.run(feeds)["grads_finite"]
-        expected, found = exact.state_dict(), low.state_dict()
-        low.assign_state("loss_scale/current_loss_scale", np.array(2.0**60, np.float32))
-        assert not low.run(feeds)["grads_finite"]
-        after = low.state_dict()
-    for state, array in expected.items():
-        np.testing.assert_allclose(found[state], array, rtol=0.02, atol=0.02, err_msg=state)
-        if not state.startswith("loss_scale/"):
-            np.testing.assert_array_equal(after[state], found[state], err_msg=state)
-    assert not np.array_equal(found["table"][3], start[3])
-    np.testing.assert_array_equal(found["table"][[0, 2, 4, 5]], start[[0, 2, 4, 5]])
-
-
 @pytest.mark.share(2)
 @pytest.mark.parametrize("network", ["cnn", "transformer"])
 def test_emulating_a_float32_step_changes_nothing(network):
@@ -229,19 +152,6 @@ def test_emulating_a_float32_step_changes_nothing(network):
     ):
         for _ in range(2):
             assert plain.run(feeds)["loss"] == emulated.run(feeds)["loss"]
-
-
-def test_convert_and_explain_take_a_step_file(tmp_path):
-    source, target = tmp_path / "step.onnx", tmp_path / "low.onnx"
-    save(build_step(train_op("mlp", "if")), source)
-    runner = CliRunner()
-    assert (
-        runner.invoke(app, ["convert", str(source), "-o", str(target), "--strict"]).exit_code == 0
-    )
-    assert read_step(target).info.precision == "float16"
-    names = [str(n.name) for n in amp.load(source).graph if n.op_type == "SoftmaxCrossEntropyLoss"]
-    result = runner.invoke(app, ["explain", str(source), *names])
-    assert "stays float32: float32 by construction: the loss" in " ".join(result.output.split())
 
 
 @pytest.mark.share(2)

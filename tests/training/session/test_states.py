@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from sick_steps import BATCH, step
 
 import amp_rewrite as amp
 from amp_rewrite.errors import RunError
@@ -74,3 +75,20 @@ def test_states_are_numbers_and_arrays() -> None:
         assert int(counter) == 3
         with pytest.raises(TypeError):
             int(slot)
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
+def test_rates_counters_and_the_loss_scale_are_states():
+    own = amp.optimizers.CosineSchedule(1e-7, 100)
+    groups = [amp.optimizers.ParameterGroup(variables="w", name="own", learning_rate=own)]
+    rule = amp.optimizers.ParameterGroups(amp.optimizers.Momentum(1e-6), groups)
+    made = step(optimizer=amp.LossScaleOptimizer(rule), accumulate=2)
+    with amp.TrainingSession(made) as session:
+        session.assign_state("learning_rate/own", np.array(0.0))
+        session.assign_state("loss_scale/current_loss_scale", np.array(64.0))
+        session.assign_state("global_step", np.array(7))
+        before = session.read_state("w")
+        session.run(BATCH)
+        found = session.run(BATCH, ["loss_scale", "global_step"])
+        np.testing.assert_array_equal(session.read_state("w"), before)
+    assert (found["loss_scale"], found["global_step"]) == (64.0, 8)

@@ -38,18 +38,6 @@ def test_a_step_file_of_float16_without_a_loss_scale_warns_too() -> None:
         amp.TrainingSession(made, emulate=True)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_other_precisions_need_no_loss_scale(precision: str) -> None:
-    assert warned_of(train_op("mlp"), precision) == []
-
-
-@pytest.mark.parametrize("scale", ["dynamic", 128.0])
-def test_a_loss_scale_of_any_kind_is_one(scale: object) -> None:
-    loss = train_op("mlp").graph.value("loss")
-    op = amp.LossScaleOptimizer(amp.optimizers.Adam(), scale).minimize(loss)
-    assert warned_of(op, "float16") == []
-
-
 def outcomes(made: amp.optimizers.TrainOp, *batches: dict[str, object]) -> list[str]:
     with amp.TrainingSession(made) as session:
         found = [session.run(batch, ["loss", "outcome"]) for batch in batches]

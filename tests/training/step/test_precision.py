@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from low_steps import ADAM, LOW, NETWORKS, batch, low_nodes, own_loss, train_op
+from low_steps import ADAM, LOW, NETWORKS, batch, low_nodes, train_op
 from onnx import parser
 from rewrite_text import rewritten, step
 from runs import distance
@@ -82,20 +82,6 @@ def test_each_master_weight_is_cast_once_for_forward_and_backward(network):
     assert max(reads[name] for name in weights) == 1
 
 
-@pytest.mark.share(3)
-@pytest.mark.parametrize(
-    ("network", "weight"), [("mlp", "last"), ("cnn", "conv2"), ("resnet", "block0.conv2")]
-)
-def test_the_low_copy_of_a_weight_is_read_by_forward_and_backward(network, weight):
-    step = build_step(train_op(network), precision="float16")
-    (cast,) = [
-        node
-        for node in step.graph
-        if node.op_type == "Cast" and node.inputs[0].name == f"{weight}.weight"
-    ]
-    assert {part_of(use.node) for use in cast.outputs[0].uses()} == {None, Part.GRADIENT}
-
-
 @pytest.mark.share(11)
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("optimizer", ADAM)
@@ -119,36 +105,6 @@ def test_clipping_by_the_global_norm_is_float32():
     low = low_nodes(in_precision(whole_step(op), "float16").model, "float16")
     assert low
     assert {part_of(node) for node in low} <= {None, Part.GRADIENT}
-
-
-OWN_LOSSES = {
-    "squares": "d = Sub (h, t)  s = Mul (d, d)  loss = ReduceMean <keepdims: int = 0> (s)",
-    "powers": """two = Constant <value_float: float = 2.0> ()  d = Sub (h, t)  s = Pow (d, two)
-        loss = ReduceMean <keepdims: int = 0> (s)""",
-    "entropy": """p = Sigmoid (h)  l = Log (p)  m = Mul (l, t)  n = Neg (m)
-        loss = ReduceSum <keepdims: int = 0> (n)""",
-    "a product": """d = Sub (h, t)  loss = Einsum <equation: string = "nc,nc->"> (d, d)""",
-}
-
-
-@pytest.mark.parametrize("case", OWN_LOSSES)
-def test_a_loss_that_the_model_computes_is_float32_with_its_gradient(case):
-    step = in_precision(whole_step(train_op(own_loss(OWN_LOSSES[case]))), "float16")
-    low = low_nodes(step.model, "float16")
-    forward = [node for node in low if part_of(node) is None]
-    assert [node.name for node in forward] == ["first"]
-    sources = {source_of(node) for node in low if part_of(node) is Part.GRADIENT}
-    assert sources <= {"first"}
-
-
-def test_what_a_loss_value_is_multiplied_by_is_float32():
-    model = amp.load(own_loss("loss = ReduceMean <keepdims: int = 0> (h)"))
-    value = amp.value(model, "h") * 3.0
-    loss = amp.losses.mean_squared_error(model, value, "t")
-    op = amp.optimizers.GradientDescent(0.1).minimize(loss)
-    step = in_precision(whole_step(op), "float16")
-    assert {n.name for n in low_nodes(step.model, "float16")} >= {"first"}
-    assert {part_of(n) for n in low_nodes(step.model, "float16")} <= {None, Part.GRADIENT}
 
 
 def test_gradients_that_arrive_at_one_variable_are_added_in_float32():
@@ -300,17 +256,3 @@ def test_a_mean_over_more_elements_than_float16_can_count_has_its_gradient():
         expected, found = (s.run(feeds, name)[name] for s in (exact, low))
     assert expected.all()
     np.testing.assert_allclose(found, expected, rtol=0.01)
-
-
-@pytest.mark.parametrize("network", ["cnn", "transformer"])
-def test_gradients_of_normalizations_and_softmax_are_float32(network):
-    step = in_precision(whole_step(train_op(network)), "bfloat16")
-    computing = ("Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "ReduceSum", "ReduceMean")
-    names = ("BatchNormalization", "LayerNormalization", "Softmax")
-    low = [
-        node.name
-        for node in low_nodes(step.model, "bfloat16")
-        if node.op_type in computing and (source_of(node) or "").startswith(names)
-    ]
-    assert not low
-    assert any((source_of(n) or "").startswith(names) for n in step.model.graph)
