@@ -67,6 +67,8 @@ def keep_underflows(m: Match, ask: Ask) -> Kept:
             yield from _divides(m, read, _EPSILON if epsilon is None else float(epsilon.value))
         elif _is_faint(m, read.value):
             yield _factor(m, ask, read)
+    for read in m.reads(~allow, {"Reciprocal": (0,)}):
+        yield from _inverse(m, ask, read)
     for read in m.reads(allow, _INPUTS):
         if m.op(read.node) in _PRODUCTS and _is_faint(m, read.value):
             yield _factor(m, ask, read)
@@ -110,6 +112,14 @@ def _divides(m: Match, read: Read, epsilon: float) -> Iterator[Keep]:
     is_lost = (lost > low.rtol * (np.abs(exact) + epsilon)) & np.isfinite(lost)
     if is_lost.any():
         yield _constant(m, read, _lost(m, float(np.abs(exact[is_lost]).min()), "divides"))
+
+
+def _inverse(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
+    """Yield what reads the reciprocal, in float32, of a constant if that is out of range."""
+    array = m.facts.intervals.array(read.value)
+    if array is not None and array.dtype == np.float32 and array.all():
+        smallest = float(np.abs(array).min(initial=np.inf))
+        yield from _ahead(m, ask, read, 1 / smallest, smallest)
 
 
 def _pole(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
