@@ -1,8 +1,5 @@
 """Gradients of operators that are float32 stay float32, as the operators do.
 
-What such an operator reads is out of the range of the low type or too delicate for it, and its
-gradient reads the same. PyTorch's autocast runs backward in the type of forward, too.
-
 Evidence: training steps: without the pass the gradient of a float32 operator is float16
 (tests/training/test_mixed_training.py).
 """

@@ -1,11 +1,10 @@
 """Operators that a runtime computes on integers stay as they are.
 
-A Cast next to them would keep the runtime from fusing them with DequantizeLinear and
-QuantizeLinear. A product with weights of a few bits may become float16 with their scales
+A product with weights of a few bits may become float16 with their scales
 (retarget_dequantizers.py).
 
-Evidence: DequantizeLinear, Conv, QuantizeLinear: without the pass ONNX Runtime does not fuse the
-three into QLinearConv (docs/painting.md, Quantised groups).
+Evidence: DequantizeLinear, Conv, QuantizeLinear: without the pass a Cast keeps ONNX Runtime from
+fusing the three into QLinearConv (docs/painting.md, Quantised groups).
 """
 
 from __future__ import annotations

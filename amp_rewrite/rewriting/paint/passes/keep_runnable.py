@@ -1,7 +1,5 @@
 """Operators without a kernel in the type that a model came with cannot stay in it.
 
-A file that came in 16 bits may have nodes that no provider runs, and then it does not load.
-
 Evidence: a bfloat16 MatMul in a file for cpu: without the pass `repair` leaves it, and ONNX Runtime
 1.32.0 does not load the file.
 """

@@ -1,7 +1,6 @@
 """Inputs of a float32 operator that its target cannot build after a Cast stay float32.
 
-TensorRT makes a loop of a recurrent operator. It moves a Cast of the sequence into the loop, past
-operators that only move elements, and then finds that the shapes do not fit.
+TensorRT moves a Cast of the sequence of a recurrent operator into its loop; the shapes do not fit.
 
 Evidence: a recurrent operator behind a Cast for tensorrt: without the pass TensorRT-RTX 1.7 does
 not parse the file (docs/tensorrt.md).

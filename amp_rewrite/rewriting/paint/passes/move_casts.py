@@ -1,8 +1,7 @@
 """Move casts across clear operators where that lowers their number or the bytes that they read.
 
-Three casts after a Split become one in front. The search is a descent: runs of clear vertices next
-to a cast change color as long as (casts, elements) becomes smaller. A vertex becomes low only if
-every consumer is low, so that no float32 consumer sees a value rounded for its sake.
+Runs of clear vertices next to a cast change color as long as (casts, elements) becomes smaller. A
+vertex becomes low only if every consumer is low: none sees a value rounded for its sake.
 
 Evidence: a Split whose three results are cast: three casts without the pass, one with it
 (docs/painting.md, section 3).
