@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import onnx
 import torch
 from torch import nn
 from torch.nn import functional
@@ -104,3 +108,18 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.norm(x[:, 0]))
+
+
+def with_weights_of(network: Any, model: onnx.ModelProto) -> Any:
+    """Return a network that has the weights of its exported form, by name.
+
+    One exporter stores equal weights once, and adds an Identity for each further name.
+    """
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in model.graph.initializer}
+    copies = [node for node in model.graph.node if node.op_type == "Identity"]
+    weights |= {c.output[0]: weights[c.input[0]] for c in copies if c.input[0] in weights}
+    states = network.state_dict()
+    exported = [name for name in states if not name.endswith("num_batches_tracked")]
+    found = {name: torch.tensor(weights[name].astype(np.float32)) for name in exported}
+    network.load_state_dict(states | found)
+    return network

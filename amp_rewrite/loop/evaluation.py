@@ -10,7 +10,7 @@ import numpy as np
 from amp_rewrite.errors import DataError, FeedError, FetchError, OptionError, placed
 from amp_rewrite.loop.plan_and_progress import scalar_loss
 from amp_rewrite.training.data.as_examples import Batch, Examples
-from amp_rewrite.training.session.input_checks import on_host
+from amp_rewrite.training.session.feeds import on_host
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_info import (
     DENOMINATOR,

@@ -162,8 +162,6 @@ def test_labels_that_do_not_exist_are_found_before_the_first_step(held_out):
     assert not steps
 
 
-
-
 def test_a_plan_of_numpys_numbers_is_saved(tmp_path):
     path = tmp_path / "c.safetensors"
     numbers: dict[str, Any] = {"batch": np.int64(16), "seed": np.int32(3)}

@@ -14,7 +14,6 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import (
     SCALE_ROLES,
-    TRAINED_ROLES,
     GraphValue,
     State,
     TrainingGraph,
@@ -173,7 +172,7 @@ def averaged(
     graph = op.graph
     b = graph.scoped("average", Part.UPDATE)
     updated = [graph.states[name] for name in op.updates]
-    variables = [state for state in updated if state.role in TRAINED_ROLES]
+    variables = [state for state in updated if state.role == "variable"]
     averages = {v.name: graph.state(f"{v.name}/{AVERAGE}", v.read(), AVERAGE) for v in variables}
     count = graph.state(COUNT, np.array(0, np.int64), COUNT)
     assert op.global_step is not None, "an optimizer counts its steps"

@@ -10,8 +10,7 @@ from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.grad import Builder, gradients
 from amp_rewrite.grad.builder.annotate import annotate
 from amp_rewrite.grad.builder.known import take_place
-from amp_rewrite.grad.oldest_opset import modernise
-from amp_rewrite.grad.prepare import prepare
+from amp_rewrite.grad.prepare import modernise, prepare
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.names import place

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 import pytest
 
 import amp_rewrite as amp
