@@ -43,7 +43,8 @@ def test_an_update_that_nothing_checks_is_looked_at_before_it_is_applied() -> No
     nodes = """
         [root] r = Sqrt (e)
         [none] n = Mul (r, nil)
-        [square] s = Sqrt (n)"""
+        p = Constant <value = float {0.4}> ()
+        [square] s = Pow (n, p)"""
     found = amp.doctor(step(nodes.replace("nil", "t")), joined(BATCH, BATCH), **HOW)
     assert (found.step, found.loss) == (1, 0.0)
     assert found.first is not None

@@ -78,7 +78,7 @@ HOOKS = (
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
     *("*.apply_reduced", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
-    *("RewriteResult.report_of_run", "*.member"),
+    *("RewriteResult.report_of_run", "*.member", "VerifyReport.verdict_beside"),
     *("TrainingSession.cause", "*.on_*", "*.fetches"),
     *("Best.restore", "Callback.restore"),
     *("Run.call", "Best*.check"),

@@ -185,6 +185,6 @@ class _Tune:
             inside=True,  # rows that attention masks whole show inside
         )
         for each in self.feeds:
-            verification.add(each, inside=False)
+            verification.add(each, inside=False, yardsticks=False)
         report = verification.report("", inside=False, stress=None)
         return tolerance.loss(report.outputs)

@@ -379,7 +379,7 @@ class Comparer:
         if not a.size:
             return
         error, magnitude = np.abs(difference), np.abs(a)  # (finite elements,)
-        products = (a.sum(), a @ a, b @ b, a @ b, error @ error)
+        products = (a.sum(), dot(a, a), dot(b, b), dot(a, b), dot(error, error))
         self.sums = [had + float(more) for had, more in zip(self.sums, products, strict=True)]
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
@@ -401,7 +401,7 @@ class Comparer:
 
     def _add_far(self, a: Array, error: Array) -> None:
         """Count the elements that are further off than the limit of single ones."""
-        square, mean = float(a @ a) / a.size, float(a.mean())
+        square, mean = dot(a, a) / a.size, float(a.mean())
         spread = yardstick(math.sqrt(square), float(a.std()), a.size)
         spread = spread if self.usual is None else max(spread, self.usual.spread)
         if not error.any():
@@ -451,6 +451,11 @@ def _are_whole(array: Array) -> bool:
 def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
     """Return the comparisons of several outputs."""
     return tuple(comparer.result() for comparer in comparers.values())
+
+
+def dot(a: Array, b: Array) -> float:
+    """Return the inner product of two vectors; `a @ b` wakes the threads of BLAS for it."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def is_float(array: Array) -> bool:

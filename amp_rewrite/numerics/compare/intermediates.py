@@ -24,7 +24,7 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.numerics.compare.distance import ERROR, is_float
+from amp_rewrite.numerics.compare.distance import ERROR, dot, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -58,7 +58,7 @@ class Deviation:
         a, b = (v.astype(np.float64).ravel() for v in (original, rewritten))
         with np.errstate(invalid="ignore"):  # of infinities, which are counted below
             difference = b - a
-            norm, error = _dot(a, a), _dot(difference, difference)
+            norm, error = dot(a, a), dot(difference, difference)
         if math.isfinite(norm + error) and (norm <= FLOAT16.overflow**2 or not _has_large(a)):
             self.norm += norm
             self.error += error
@@ -73,8 +73,8 @@ class Deviation:
         if _has_large(a):
             counts = ~are_fills(a, b)
             a, b = a[counts], b[counts]
-        self.norm += _dot(a, a)
-        self.error += _dot(b - a, b - a)
+        self.norm += dot(a, a)
+        self.error += dot(b - a, b - a)
 
     @property
     def is_lost(self) -> bool:
@@ -87,11 +87,6 @@ class Deviation:
         if not self.norm:
             return math.inf if self.error else 0.0
         return math.sqrt(self.error / self.norm)
-
-
-def _dot(a: Array, b: Array) -> float:
-    """Return the inner product; `a @ b` wakes the threads of BLAS, which takes longer."""
-    return float(np.einsum("i,i->", a, b))
 
 
 def _has_large(a: Array) -> bool:

@@ -249,7 +249,7 @@ def _read(stream: Stream, line: int, axis: int) -> WeightRows:
         matrix = block.reshape(-1, line)
         sums.append(matrix.sum(axis=axis, dtype=np.float64))
         flat = matrix.astype(np.float64).reshape(-1)
-        squares += float(flat @ flat)
+        squares += float(np.einsum("i,i->", flat, flat))  # BLAS would wake its threads
     return WeightRows.of_sums(np.concatenate(sums) if axis else np.sum(sums, axis=0), squares)
 
 
