@@ -20,17 +20,25 @@ _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 class MendedNodes(NamedTuple):
-    """Corrections of a model's nodes: how many were moved, and outputs of repeated ones."""
+    """Corrections of a model's nodes, made when it was read.
+
+    Attributes:
+        moved: How many nodes went in front of what reads them.
+        doubled: The outputs of nodes that stood in the file twice.
+    """
 
     moved: int = 0
     doubled: tuple[str, ...] = ()
 
     def words(self) -> str:
         """Return it in words, "" where nothing was done."""
-        counts = (self.moved, "out of order"), (len(self.doubled), "in the file twice")
-        verbs = ("was", "stood") if self.moved == 1 else ("were", "stood")
-        pairs = zip(counts, verbs, strict=True)
-        return ", ".join(f"{counted(n, 'node')} {verb} {what}" for (n, what), verb in pairs if n)
+        told = list[str]()
+        if self.moved:
+            verb = "was" if self.moved == 1 else "were"
+            told.append(f"{counted(self.moved, 'node')} {verb} out of order")
+        if self.doubled:
+            told.append(f"{counted(len(self.doubled), 'node')} stood in the file twice")
+        return ", ".join(told)
 
 
 def mend_nodes(proto: onnx.ModelProto) -> MendedNodes:
@@ -39,9 +47,12 @@ def mend_nodes(proto: onnx.ModelProto) -> MendedNodes:
     A node goes right in front of the first one that reads it; all others keep their order. Nodes
     of a cycle stay in some order. Of nodes that are equal, outputs included, the first one stays.
     """
-    graphs = [inner for graph in (proto.graph, *proto.functions) for inner in _graphs(graph)]
-    doubled = tuple(name for graph in graphs for name in _remove_repeated(graph))
-    return MendedNodes(sum(map(_sort, graphs)), doubled)
+    moved, doubled = 0, list[str]()
+    for graph in (proto.graph, *proto.functions):
+        for inner in _graphs(graph):
+            doubled += _remove_repeated(inner)
+            moved += _sort(inner)
+    return MendedNodes(moved, tuple(doubled))
 
 
 def _graphs(graph: _Graph) -> Iterator[_Graph]:
@@ -55,20 +66,29 @@ def _graphs(graph: _Graph) -> Iterator[_Graph]:
 
 def _remove_repeated(graph: _Graph) -> list[str]:
     """Remove nodes that make what an equal one made before; return their first outputs."""
-    first: dict[str, bytes] = {}
+    first: dict[str, NodeProto] = {}
     repeated: dict[int, str] = {}
     for index, node in enumerate(graph.node):
         name = next(filter(None, node.output), "")
-        nameless = NodeProto.FromString(node.SerializeToString())
-        nameless.ClearField("name")
-        spelled = nameless.SerializeToString(deterministic=True)
-        if name in first and first[name] == spelled:
+        if name and first.setdefault(name, node) is not node and _are_equal(first[name], node):
             repeated[index] = name
-        elif name:
-            first.setdefault(name, spelled)
     for index in reversed(repeated):
         del graph.node[index]
     return list(repeated.values())
+
+
+def _are_equal(one: NodeProto, other: NodeProto) -> bool:
+    """Tell whether two nodes compute the same, whatever they are called."""
+    if (one.op_type, one.domain, one.overload) != (other.op_type, other.domain, other.overload):
+        return False
+    if list(one.input) != list(other.input) or list(one.output) != list(other.output):
+        return False
+    return _spell_attributes(one) == _spell_attributes(other)
+
+
+def _spell_attributes(node: NodeProto) -> list[bytes]:
+    attributes = sorted(node.attribute, key=lambda a: a.name)
+    return [attribute.SerializeToString(deterministic=True) for attribute in attributes]
 
 
 def _sort(graph: _Graph) -> int:

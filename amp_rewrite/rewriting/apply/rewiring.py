@@ -55,7 +55,7 @@ OPSET_OF_CLIP_INPUTS = 11
 """Since then the bounds of Clip are inputs, before attributes."""
 
 OPSET_OF_AXES_INPUT = 13
-"""Since then the axes of Unsqueeze are an input, before an attribute."""
+"""Since then the axes of Unsqueeze and Squeeze are an input, before an attribute."""
 
 
 class Rewiring:
@@ -66,6 +66,8 @@ class Rewiring:
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> the node, or the constant that it holds.
         added: Name of an added node or initializer -> the value that it makes.
+        axes: The names of added constants that number axes.
+        wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
         redirected: Position in `flat.inputs` -> what is read there in the place of what was.
         outputs: (graph, index) -> what an output of a graph is instead.
         renamed: Value that has given its name to what is a graph output instead -> its name.
@@ -78,6 +80,9 @@ class Rewiring:
         self.copies: dict[int, list[PlannedWeight]] = {}
         self.planned: dict[str, NewNode | PlannedWeight] = {}
         self.added: dict[str, Added] = {}
+        self.axes: set[str] = set()
+        self._makes: dict[str, int] = {}
+        self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
         self.redirected: dict[int, Read] = {}
         self._instead: dict[int, Read] = {}
@@ -147,18 +152,35 @@ class Rewiring:
         return [*ends, clip]
 
     def _equal_ranks(self, rank: PlannedRank) -> None:
-        """Give an operand axes in front of a product."""
-        slot, (name, constant) = self.flat.input_start[rank.node] + rank.index, rank.names
-        ahead, low = self._ahead.setdefault(rank.node, []), self.plan.low
-        read: list[Read] = [self.read(slot)]
+        """Give an operand axes in front of a product, and take those of the product away."""
+        slot = self.flat.input_start[rank.node] + rank.index
+        ahead = self._ahead.setdefault(rank.node, [])
+        ahead += self._axed("Unsqueeze", self.read(slot), rank.axes, *rank.names)
+        self.redirected[slot] = self.added[rank.names[0]]
+        if not rank.product_axes:
+            return
+        product, (wide, *names) = self.flat.outputs_of(rank.node)[0], rank.product_names
+        self.wide[product] = Added(wide, ABSENT, self.plan.low)
+        squeeze = self._axed("Squeeze", self.wide[product], rank.product_axes, *names)
+        behind: Item = rank.node
+        for item in squeeze:
+            self._behind.setdefault(behind, []).insert(0, item)
+            behind = item
+        self._makes[squeeze[-1]] = product
+
+    def _axed(
+        self, op_type: str, source: Read, axes: tuple[int, ...], name: str, constant: str
+    ) -> list[str]:
+        """Plan an Unsqueeze or Squeeze; return it behind the constant that it reads."""
+        low = self.plan.low
         if self.flat.opsets.get("", 1) < OPSET_OF_AXES_INPUT:
-            self.redirected[slot] = self._add(name, "Unsqueeze", read, ABSENT, low, axes=rank.axes)
-        else:
-            numbers = from_array(np.array(rank.axes, np.int64))
-            read.append(self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers))
-            ahead.append(constant)
-            self.redirected[slot] = self._add(name, "Unsqueeze", read, ABSENT, low)
-        ahead.append(name)
+            self._add(name, op_type, [source], ABSENT, low, axes=axes)
+            return [name]
+        self.axes.add(constant)
+        numbers = from_array(np.array(axes, np.int64))
+        read = self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers)
+        self._add(name, op_type, [source, read], ABSENT, low)
+        return [constant, name]
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""
@@ -200,6 +222,10 @@ class Rewiring:
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""
         return self.left_of(self.redirected.get(slot, self.flat.inputs[slot]))
+
+    def made_by(self, name: str) -> Read:
+        """Return the value that an added node makes."""
+        return self._makes[name] if name in self._makes else self.added[name]
 
     def left_of(self, read: Read) -> Read:
         """Return a value, or what a removed Cast that made it reads."""

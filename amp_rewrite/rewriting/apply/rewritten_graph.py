@@ -107,7 +107,7 @@ class RewrittenGraph:
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
-        planned, result = wiring.planned[name], wiring.added[name]
+        planned, result = wiring.planned[name], wiring.made_by(name)
         if isinstance(planned, PlannedWeight):
             tensor = with_data(self.convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
@@ -122,6 +122,7 @@ class RewrittenGraph:
         outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
             return flat.nodes[node], outputs
+        outputs = [wiring.wide.get(value, value) for value in flat.outputs_of(node)]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
         slots = range(flat.input_start[node], flat.input_start[node + 1])

@@ -3,12 +3,13 @@
 MatmulTransposeFusion of ONNX Runtime 1.32.0 moves a Cast between a Transpose and a MatMul before it
 knows whether it will fuse these. Where the Transpose moves the first axis and the operands differ
 in rank it does not, and a later transformer ends the process. An Unsqueeze of the operand with
-fewer axes lets it fuse. Casts are also those that the CPU provider adds to a float16 product.
+fewer axes lets it fuse; a vector becomes a matrix of one row or column,
+which a Squeeze takes out of the product. Casts are also those that the CPU provider adds to a float16 product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
@@ -37,12 +38,18 @@ class PlannedRank:
     Attributes:
         axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
+        product_axes: The axis that the product has too many then; none if the operand has rows and
+            columns as it is.
+        product_names: The names of the product with that axis, of the Squeeze that takes it away,
+            and of the constant with it.
     """
 
     node: int
     index: int
     axes: tuple[int, ...]
     names: tuple[str, str]
+    product_axes: tuple[int, ...] = ()
+    product_names: tuple[str, ...] = ()
 
 
 def equal_ranks(
@@ -66,13 +73,24 @@ def equal_ranks(
         if not any(_is_reordered(context.type_graph, after, node, index) for index in (0, 1)):
             continue
         ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
-        few, many = sorted(rank or 0 for rank in ranks)
-        if _MATRIX <= few < many:
-            index = 0 if ranks[0] == few else 1
-            value = flat.value_names[flat.inputs_of(node)[index]]
-            added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
-            ranks_planned.append(PlannedRank(node, index, tuple(range(many - few)), added))
+        if None not in ranks and ranks[0] != ranks[1]:
+            ranks_planned.append(_planned(flat, node, [rank or 0 for rank in ranks], names))
     return tuple(ranks_planned)
+
+
+def _planned(flat: FlatGraph, node: int, ranks: list[int], names: AddedNames) -> PlannedRank:
+    """Return what gives a product of operands of two ranks operands of one."""
+    index = 0 if ranks[0] < ranks[1] else 1
+    value = flat.value_names[flat.inputs_of(node)[index]]
+    added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
+    few, many = min(ranks), max(ranks)
+    if few >= _MATRIX:
+        return PlannedRank(node, index, tuple(range(many - few)), added)
+    ahead = tuple(range(many - _MATRIX))
+    one = many - 1 if index == 1 else many - _MATRIX
+    product = flat.value_names[flat.outputs_of(node)[0]]
+    behind = tuple(names.part(product, op) for op in ("Wide", "Squeeze", "SqueezeAxes"))
+    return PlannedRank(node, index, (*ahead, one), added, (one,), behind)
 
 
 def _is_reordered(
@@ -94,22 +112,45 @@ def _is_reordered(
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:
-    """Return what the Transpose before an operand makes, and whether it is cast behind that."""
-    is_cast, value = False, flat.inputs_of(node)[index]
+    """Return what the last Transpose before an operand makes, and whether it is cast behind that.
+
+    None if no Transpose before it, alone or with those in front of it, moves the first axis behind
+    the batches.
+    """
+    last, is_cast, perm = ABSENT, False, list[int]()
+    for maker in _chain(flat, node, index):
+        op, value = flat.called(maker).op_type, flat.outputs_of(maker)[0]
+        if op != "Transpose":
+            is_cast |= op == "Cast" and last == ABSENT
+            continue
+        permutation = flat.attributes(maker).get("perm")
+        if permutation is None or flat.is_output(value):
+            return None  # all axes the other way round, or a value that stays: neither is moved
+        own = [int(axis) for axis in permutation.value]
+        if perm and len(perm) != len(own):
+            return None
+        perm, last = (
+            [own[axis] for axis in perm] if perm else own,
+            value if last == ABSENT else last,
+        )
+        if _moves_batches(perm):
+            return last, is_cast
+    return None
+
+
+def _chain(flat: FlatGraph, node: int, index: int) -> Iterator[int]:
+    """Yield the nodes in front of an operand that are seen through, from the operand on."""
+    value = flat.inputs_of(node)[index]
     while (maker := flat.producer[value] if value != ABSENT else ABSENT) != ABSENT:
         called = flat.called(maker)
         is_plain = called.domain == "" and called.op_type in _SEEN_THROUGH
         if not is_plain or flat.body_of[maker] != flat.body_of[node]:
-            return None
-        if called.op_type == "Transpose":
-            permutation = flat.attributes(maker).get("perm")
-            if permutation is None or flat.is_output(value):
-                return None  # all axes the other way round, or a value that stays: neither is moved
-            moves = _moves_batches([int(axis) for axis in permutation.value])
-            return (value, is_cast) if moves else None
-        is_cast |= called.op_type == "Cast"
-        value = flat.inputs_of(maker)[0]
-    return None
+            return
+        read = flat.inputs_of(maker)
+        if not read or not flat.outputs_of(maker):
+            return
+        yield maker
+        value = read[0]
 
 
 def _moves_batches(perm: list[int]) -> bool:

@@ -56,6 +56,18 @@ def test_two_nodes_that_make_one_value_otherwise_are_refused(second: str) -> Non
         read_flat(parse(f"{ENDS} {{ h = Cast<to = 1>(x) {second} y = Relu(h) }}"))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = Relu(q) q = Relu(h) q = Sigmoid(x) y = Relu(h)",
+        "h = Add(y, y) h = Relu(x) y = Relu(h)",
+    ],
+)
+def test_a_value_that_is_defined_twice_is_no_cycle(body: str) -> None:
+    with pytest.raises(GraphError, match=r"has two producers; found it is defined twice: by #\d"):
+        read_flat(parse(f"{ENDS} {{ {body} }}"))
+
+
 def test_a_cycle_among_unsorted_nodes_is_refused() -> None:
     body = "{ y = Add(a, z) z = Exp(x) a = Relu(b) b = Neg(a) }"
     with pytest.raises(GraphError, match="the graph has a cycle"):

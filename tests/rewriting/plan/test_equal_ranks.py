@@ -22,10 +22,15 @@ PRODUCTS = {
     "own cast": f"{TURNED} i = Cast<to = 10>(t) j = Cast<to = 1>(i) y = MatMul(j, w)",
     "two products": f"{TURNED} a = MatMul(t, w) b = MatMul(t, w) y = Add(a, b)",
     "fed": f"{TURNED} y = MatMul(t, f)",
+    "vector": f"{TURNED} y = MatMul(t, c)",
+    "vector, rows last": "t = Transpose<perm = [1, 2, 0]>(x) y = MatMul(c, t)",
+    "vector of a sum": f"{TURNED} p = MatMul(t, c) y = Add(p, p)",
     "branch": "y = If(k) <then_branch = yes () => (float[3,5,2] p) "
     "{ t = Transpose<perm = [1, 0, 2]>(x) p = MatMul(t, w) }, "
     "else_branch = no () => (float[3,5,2] q) { u = Transpose<perm = [1, 0, 2]>(x) "
     "q = MatMul(u, w) }>",
+    "two transposes": "a = Transpose<perm = [0, 2, 1]>(x) b = Transpose<perm = [2, 0, 1]>(a) "
+    "t = Transpose<perm = [0, 1, 2]>(b) y = MatMul(t, g)",
 }
 SAFE = {
     "equal ranks": f"{TURNED} y = MatMul(t, d)",
@@ -113,7 +118,7 @@ def test_a_file_that_is_low_already_loads_too(name: str, kept: bool, tmp_path: P
 
 @pytest.mark.parametrize("function", ["MatMul", "com.microsoft.FusedMatMul"])
 def test_what_no_rewrite_touches_loads(function: str) -> None:
-    given = model(f"{TURNED} y = {function}(t, w)", low=True)
+    given = model(f"{TURNED} y = {function}(t, c)", low=True)
     given.opset_import.add(domain="com.microsoft", version=1)
     made = amp.to_proto(amp.rewrite(given, target="cuda").model)
     assert [n.op_type for n in made.graph.node if n.op_type.endswith("queeze")]
