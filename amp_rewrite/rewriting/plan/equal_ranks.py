@@ -3,8 +3,8 @@
 MatmulTransposeFusion of ONNX Runtime 1.32.0 moves a Cast between a Transpose and a MatMul before it
 knows whether it will fuse these. Where the Transpose moves the first axis and the operands differ
 in rank it does not, and a later transformer ends the process. An Unsqueeze of the operand with
-fewer axes lets it fuse; a vector becomes a matrix of one row or column,
-which a Squeeze takes out of the product. Casts are also those that the CPU provider adds to a float16 product.
+fewer axes lets it fuse; a vector becomes a matrix of one row or column, which a Squeeze takes out
+of the product. Casts are also those that the CPU provider adds to a float16 product.
 """
 
 from __future__ import annotations
