@@ -80,7 +80,7 @@ def convert(
 ) -> None:
     """Convert MODEL to mixed precision.
 
-    OUTPUT of a folder is a new folder: every model is converted, other files are copied.
+    For a folder, --output names a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
     only if it passes.
     Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt, or

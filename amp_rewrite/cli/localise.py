@@ -25,7 +25,7 @@ def localise(
         "The converted model; if omitted, ORIGINAL is converted with the given options.", None
     ),
     tolerance: float = option(
-        ERROR, "Predicted error, relative to an output's spread, that is too large."
+        round(ERROR, 3), "Predicted error, relative to an output's spread, that is too large."
     ),
     top: int = option(10, "Contributions to print.", min=0),
     *,

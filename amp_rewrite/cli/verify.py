@@ -11,6 +11,7 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
@@ -107,6 +108,10 @@ def verify(
         write_text(report, verification.to_json())
     if not quiet:
         common.say_cpu(common.console(), target, provider)
+        if verification.precision == FLOAT32.name:
+            common.console().print(
+                f"{rewritten} computes nothing in 16 bits: are the two models in the right order?"
+            )
         common.console().print_judged(verification.verdict, verification.lines())
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)

@@ -75,7 +75,7 @@ def _told_of(odd: Odd) -> tuple[str, str, str]:
         return SCALES, f"has scales stored in float16: {odd.scales}", ""
     if odd.value:
         told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
-        return DECLARED, f"is declared with a type that it has not{refused}", told
+        return DECLARED, f"has a wrong declared type{refused}", told
     if not odd.types:
         return TWICE, f"stands in the file twice{refused}", ""
     type_names = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)

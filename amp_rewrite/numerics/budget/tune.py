@@ -155,6 +155,7 @@ class _Tune:
             options=painter.options,
             budget=None if measured is None else Budget.of(painter, measured, painted),
             operators={painter.nodes[i].name or "": painter.nodes[i].op_type for i in choice.keep},
+            is_low=bool(painted.any()),
         )
 
     def _share(self, rules: tuple[NodeRule, ...]) -> float:

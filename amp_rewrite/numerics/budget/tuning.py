@@ -32,6 +32,7 @@ class Tuning:
         budget: What each rounding adds to the error of the outputs, of the model as chosen; None
             if the model needs nothing.
         operators: Name of a node in `keep` -> its operator.
+        is_low: Whether anything is in 16 bits.
     """
 
     keep: tuple[str, ...]
@@ -46,6 +47,7 @@ class Tuning:
     options: RewriteOptions
     budget: Budget | None = None
     operators: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_low: bool = True
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""

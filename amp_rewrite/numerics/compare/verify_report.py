@@ -134,7 +134,7 @@ class VerifyReport(Shown):
             (*doubts, *(shown.doubts if is_compared else ())),
             None if is_compared else "; ".join(shown.doubts),
             inputs=shown.inputs,
-            worst=f"{shown.worst}{to}",
+            worst=f"{shown.worst}{to}" if shown.worst else "",
         )
 
     @property

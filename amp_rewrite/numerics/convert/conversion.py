@@ -35,6 +35,10 @@ class Kept(NamedTuple):
     budget: Budget
 
 
+_NOTHING_LEFT = 3
+"""The exit status of a conversion after which nothing is in 16 bits."""
+
+
 @dataclass(frozen=True)
 class Conversion:
     """A rewritten model with its verdict.
@@ -80,8 +84,8 @@ class Conversion:
 
     @property
     def ok(self) -> bool:
-        """Whether the rewritten model passes."""
-        return self.verification.ok
+        """Whether the rewritten model passes, and something of it is in 16 bits."""
+        return self.verdict.ok
 
     @property
     def is_low(self) -> bool:
@@ -96,6 +100,8 @@ class Conversion:
         if self.is_low or not (measured or unchanged):
             return None
         precision = self.result.options.precision
+        if not measured:
+            return f"nothing becomes {precision}: `explain` says why, node by node"
         limits = self.verification.tolerances
         within = f" rtol {max(limits.rtol, limits.atol):g}" if limits.strict else ""
         return f"nothing left in {precision}: no mix passes{within}"
@@ -108,10 +114,13 @@ class Conversion:
     @property
     def verdict(self) -> Verdict:
         """The verdict of `verify`, and what the conversion took."""
-        notes = [] if self.nothing_left is None else [self.nothing_left]
+        found, left = self.verification.verdict, self.nothing_left
+        notes = [] if left is None or found.ok else [left]
+        if left is not None and found.ok:
+            found = replace(found, status="failed", failures=(left,))
         left_out = self.verification.left_out
         notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []
-        return replace(self.verification.verdict, notes=(*notes, *self._steps()))
+        return replace(found, notes=(*notes, *self._steps()))
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
         """Return the report of the rewrite, or a form of it, with the verdict as another key."""
@@ -123,6 +132,7 @@ class Conversion:
             **self.verdict.to_dict(),
             "text": str(self.verdict),
             "nothing_left": self.nothing_left,
+            **({} if self.nothing_left is None else {"exit_status": _NOTHING_LEFT}),
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
             "kept": None if self.kept is None else [rule.node for rule in self.kept.rules],
             "verification": self.verification.to_dict(),
@@ -152,7 +162,7 @@ class Conversion:
             verdict, left = self.verdict, self.nothing_left
             doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
             objections = (*(() if left is None else (left,)), *verdict.failures, *doubts)
-            raise VerdictError(objections, self)
+            raise VerdictError(tuple(dict.fromkeys(objections)), self)
         target = self.result.options.chosen_target
         with judged_by(LoadJudge(self, target, insists=write_failed)):
             self.result.save(path, progress=progress)

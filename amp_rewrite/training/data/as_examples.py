@@ -264,7 +264,11 @@ class DataSet(Examples):
         self._arrays = {str(name): _numbers(name, array) for name, array in arrays.items()}
         lengths = {name: len(array) for name, array in self._arrays.items() if array.ndim}
         if not lengths or not max(lengths.values()):
-            raise DataError("the data hold no examples", where=where, found=", ".join(self._arrays))
+            raise DataError(
+                "the data hold no examples",
+                where=where,
+                found=", ".join(self._arrays) or "no arrays",
+            )
         if len(set(lengths.values())) > 1:
             raise DataError(
                 "the arrays have different numbers of examples",
