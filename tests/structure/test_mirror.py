@@ -83,6 +83,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_openvino_training": "whole trainings on OpenVINO",
     "training/test_openvino_convergence": "whole trainings in bfloat16 beside those in float32",
     "training/session/test_export_modes": "export beside evaluate, whatever mode a model is in",
+    "training/optimizers/test_torch": "every rule of rules/, against PyTorch",
     "training/test_steep_gradients": "rows of zeros: the pass, the gradients and a session",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
