@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.dataflow import Call, TypeGraph, VertexKind
 from amp_rewrite.graph.elements import retypable
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
-from amp_rewrite.graph.infer import FlatTypes, infer, types_of
+from amp_rewrite.graph.infer import FlatTypes, types_of
 from amp_rewrite.graph.ports import Ports, opaque_ports
 from amp_rewrite.graph.traits import Trait
 
@@ -41,21 +41,6 @@ def build_type_graph(
     _add_edges(graph)
     graph.opaque_ends = frozenset(_opaque_ends(graph))
     return graph
-
-
-def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
-    """Return the type graph of the function that a node calls, for the types that it gives."""
-    flat = type_graph.flat
-    called, function = flat.called(node), flat.functions[flat.called(node)]
-    types = [None if v == ABSENT else type_graph.types[v] for v in flat.inputs_of(node)]
-    attributes = {**function.defaults, **flat.attributes(node)}
-    key = (called, *types, *((n, str(a.value)) for n, a in attributes.items()))
-    body = type_graph.inside.get(key)
-    if body is None:
-        body_types = infer(function.graph, types, attributes)
-        body = type_graph.inside[key] = build_type_graph(function.graph, types=body_types)
-        body.inside = type_graph.inside
-    return body
 
 
 class _Calls:

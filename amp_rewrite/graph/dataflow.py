@@ -86,8 +86,6 @@ class TypeGraph:
         handles: The edges that carry a sequence rather than a tensor; no walk follows them.
         sinks: Subgraph -> for each of its outputs the owner's vertex that receives it, or ABSENT.
         opaque_ends: Values of sequence type that enter or leave through something opaque.
-        inside: The type graphs of functions that were called so far, by the call; those of the
-            functions that they call are among them.
     """
 
     flat: FlatGraph
@@ -105,7 +103,6 @@ class TypeGraph:
     handles: list[tuple[int, int]] = field(default_factory=list)
     sinks: dict[int, list[int]] = field(default_factory=dict)
     opaque_ends: frozenset[int] = frozenset()
-    inside: dict[tuple[object, ...], TypeGraph] = field(default_factory=dict)
     bases: tuple[DType, ...] = (FLOAT32,)
 
     def __len__(self) -> int:

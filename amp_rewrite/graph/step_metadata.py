@@ -107,6 +107,7 @@ def check_description(model: Described, where: object = None, *, complete: bool 
                 expected=f"version {VERSION}",
             )
         return
+    description = _present(description)
     misfit = (_WHOLE if complete else _PART)(description, "")
     if misfit is not None:
         key = f": {misfit.key}" if misfit.key else ""
@@ -121,7 +122,15 @@ def check_description(model: Described, where: object = None, *, complete: bool 
 
 def step_description(model: Described) -> dict[str, Any]:
     """Return what a training step says about itself; empty for any other model."""
-    return json.loads(model.metadata_props.get(STEP_KEY, "{}"))
+    return _present(json.loads(model.metadata_props.get(STEP_KEY, "{}")))
+
+
+def _present(description: Any) -> Any:
+    """Return a description without the keys that only earlier releases wrote."""
+    if not isinstance(description, dict):
+        return description
+    gone = {"gradient_rows", *(() if description.get("adapters") else ("adapters",))}
+    return {key: value for key, value in description.items() if key not in gone}
 
 
 def state_names(model: Described) -> frozenset[str]:

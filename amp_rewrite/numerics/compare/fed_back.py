@@ -141,7 +141,9 @@ class StateCalls(NamedTuple):
 
     def _most(self) -> int:
         """Return how often the models are called."""
-        values = 0 if self.run.inside is None else sum(self.run.inside.sizes.values())
+        if self.run.inside is None:
+            return CALLS[0]
+        values = sum(self.run.inside.sizes.values())
         weights = (v.const_value for v in self.run.before.model.graph.initializers.values())
         each = values + sum(tensor.nbytes for tensor in weights if tensor is not None)
         return max(CALLS[0], min(CALLS[1], MOST_BYTES // max(1, each)))

@@ -287,10 +287,24 @@ def counterparts(original: TypedModel, rewritten: TypedModel) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for value in _values(rewritten.model.graph):
         if value.name and rewritten.types.get(value) in _FLOATS:
-            name = value.name if value.name in names else origin(value.name)
-            if name in names:
-                pairs[value.name] = name
+            match = _counterpart(value, names)
+            if match is not None:
+                pairs[value.name] = match
     return pairs
+
+
+def _counterpart(value: ir.Value, names: Collection[str | None]) -> str | None:
+    """Return the name under which the original has a value, looking through casts."""
+    current: ir.Value | None = value
+    while current is not None:
+        for name in (current.name, origin(current.name or "")):
+            if name in names:
+                return name
+        node = current.producer()
+        if node is None or node.op_type != "Cast" or node.domain != "":
+            return None
+        current = node.inputs[0]
+    return None
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

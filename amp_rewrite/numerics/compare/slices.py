@@ -111,8 +111,8 @@ class Tolerances:
         least, expected = low.smallest_normal, "a number of at least 0"
         if rtol is None and atol is None:
             return Tolerances(low.rtol, 0.0, strict=False, least=least)
-        relative = arguments.number("rtol", rtol or 0.0, low=0, expected=expected)
-        absolute = arguments.number("atol", atol or 0.0, low=0, expected=expected)
+        relative = arguments.number("rtol", 0.0 if rtol is None else rtol, low=0, expected=expected)
+        absolute = arguments.number("atol", 0.0 if atol is None else atol, low=0, expected=expected)
         return Tolerances(relative, absolute, strict=True, least=least)
 
     @property

@@ -68,7 +68,7 @@ class RewrittenGraph:
         self._flat, self.convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
-        self._attributes = re_typed_attributes(flat, type_graph, plan)
+        self._attributes = retyped_attributes(flat, type_graph, plan)
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
 
@@ -175,7 +175,7 @@ class RewrittenGraph:
         return graph
 
 
-def re_typed_attributes(
+def retyped_attributes(
     flat: FlatGraph, graph: TypeGraph, plan: CastPlan
 ) -> dict[int, list[AttributeProto]]:
     """Return, by node, the attributes that become others."""

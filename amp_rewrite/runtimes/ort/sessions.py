@@ -40,6 +40,7 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 def session_options(
     *,
     threads: int = 0,
+    memory_patterns: bool = True,
     lean: bool = False,
     leave_out: Sequence[str] = (),
 ) -> Any:
@@ -48,6 +49,7 @@ def session_options(
     Args:
         threads: Threads inside an operator; 0 is what the environment variable OMP_NUM_THREADS
             says, or else leaves the choice to ONNX Runtime.
+        memory_patterns: Reserve in one block what the last run of the same shapes needed.
         lean: Free every value as soon as it can be, and keep no memory between runs.
         leave_out: Optimisations that are not made.
     """
@@ -55,6 +57,7 @@ def session_options(
     options = runtime.SessionOptions()
     options.log_severity_level = _FATAL  # errors come as exceptions
     options.intra_op_num_threads = threads or threads_of_environment()
+    options.enable_mem_pattern = memory_patterns
     if lean:
         options.enable_cpu_mem_arena = False
         options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED

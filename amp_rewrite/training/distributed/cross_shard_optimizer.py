@@ -213,7 +213,7 @@ class CrossShardOptimizer(OptimizerWrapper):
 def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
     """Return groups, which may be empty."""
     given = cast("Any", assignment)
-    if given is None or given in ([], ()):
+    if given is None or (isinstance(given, list | tuple) and not given):
         return ()
     lists = isinstance(given, list | tuple) and all(isinstance(g, list | tuple) for g in given)
     if not lists or not all(g and all(type(n) is int for n in g) for g in given):

@@ -33,7 +33,7 @@ class LossScaleState(NamedTuple):
     good_steps: Any  # int64 (): finite steps since the scale changed
     skipped_steps: Any  # int64 (): skipped steps in all
     consecutive_skips: Any  # int64 (): skipped steps since the last applied one
-    hysteresis_left: Any  # int64 (): which overflow from now on shrinks the scale; 1 is the next
+    hysteresis_left: Any = None  # int64 (): which overflow shrinks the scale; 1 is the next
 
 
 _STATE = PREFIX + LossScaleState._fields[0]

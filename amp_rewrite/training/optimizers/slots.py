@@ -23,8 +23,6 @@ Variable = State | GraphValue | str
 """A variable: a state, an initializer's value or its name."""
 VarList = Variable | Iterable[Any] | Callable[[], Any] | None
 """Variables: one, a list that may hold lists, or a function that returns them; None is all."""
-Slot = tuple[str, str]
-"""`<variable>/<optimizer>`, and the name of the slot."""
 
 
 class OptimizerStates:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import CheckpointError, OptionError, RunError, SaveError
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import (
@@ -22,6 +23,9 @@ from amp_rewrite.runtimes.ort.ort_values import (
 from amp_rewrite.training.graph.training_graph import assigned
 from amp_rewrite.training.optimizers.gradient_accumulation import COUNTER
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
+
+_LEAST = {"learning_rate": 0.0, "loss_scale": FLOAT32.smallest_normal}
+"""Role of a state -> the least number that it may be given."""
 
 
 class States:
@@ -70,7 +74,12 @@ class States:
     def write(self, name: str, value: Any) -> None:
         """Replace the present value of a state."""
         state = self._known(name)
-        self._write(name, assigned(value, state.element.numpy(), state.shape, name))
+        array = assigned(value, state.element.numpy(), state.shape, name)
+        least = _LEAST.get(state.role)
+        if least is not None and not (np.isfinite(array) & (array >= least)).all():
+            expected = f"a finite number of at least {least:g}"
+            raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
+        self._write(name, array)
 
     def release(self) -> None:
         """Forget the tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -53,8 +54,11 @@ from amp_rewrite.training.session.states import ClosedStates, States, WaitingGra
 from amp_rewrite.training.session.step_outcome import Outcome, SkipWatch, warn_if_unscaled
 from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
-from amp_rewrite.training.step.step_info import StateInfo
+from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 from amp_rewrite.training.step.trained_model import fetch_names, set_weights
+
+_LARGE = 1 << 18
+"""Elements of a state from which memory patterns cost more than they save."""
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -146,7 +150,8 @@ class TrainingSession:
         if on_openvino:
             options = threads
         elif options is None:
-            options = session_options(threads=threads)
+            patterns = not (self._device.is_host and _has_large_states(self.info))
+            options = session_options(threads=threads, memory_patterns=patterns)
         else:
             check_options(options)
         self._programs = ProgramCache(
@@ -527,3 +532,12 @@ def _target(name: str | None, provider: Provider, device: Device) -> Target:
     target = targets.of_provider(name_and_options(provider)[0])
     on_host = device.is_host and not is_openvino([provider])
     return targets.find(targets.DEFAULT) if target is None or on_host else target
+
+
+def _has_large_states(info: StepInfo) -> bool:
+    """Return whether a step changes a large tensor.
+
+    With memory patterns ONNX Runtime reserves a block for what an If computes beside that for the
+    rest: a step of Adam on 1024 x 2048 weights takes 17 % more memory and 14 % more time.
+    """
+    return any(math.prod(state.shape) >= _LARGE for state in info.states)

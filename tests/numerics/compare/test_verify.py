@@ -100,6 +100,16 @@ def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:
     assert "the outputs absorb it" in report.to_text()
 
 
+def test_an_infinity_in_a_cast_of_another_tool_is_a_failure() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (float[2, 4] y)
+        <float c = {1000000}> { a = Mul (x, c) %s }"""
+    before = onnx.parser.parse_model(text % "y = Sigmoid (a)")
+    low_tail = "[b_cast] b = Cast <to = 10> (a) s = Sigmoid (b) y = Cast <to = 1> (s)"
+    after = onnx.parser.parse_model(text % low_tail)
+    report = verify(before, after, [{"x": np.full((2, 4), 5, np.float32)}], stress=False)
+    assert (report.ok, [i.node for i in report.infinities]) == (False, ["b_cast"])
+
+
 def test_an_infinity_that_the_original_has_as_well_is_none() -> None:
     model = onnx.parser.parse_model(
         HEADER + "g (float[2] x) => (float[2] y) { h = Log(x) y = Exp(h) }"

@@ -1,12 +1,16 @@
 """What an optimizer knows of its states when their session is closed."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from sick_steps import BATCH, step
 
 import amp_rewrite as amp
-from amp_rewrite.errors import RunError
+from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 3] x) => (float loss) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> {
@@ -92,3 +96,29 @@ def test_rates_counters_and_the_loss_scale_are_states():
         found = session.run(BATCH, ["loss_scale", "global_step"])
         np.testing.assert_array_equal(session.read_state("w"), before)
     assert (found["loss_scale"], found["global_step"]) == (64.0, 8)
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("learning_rate", -1.0), ("learning_rate", np.inf), ("loss_scale/current_loss_scale", 0.0)]
+    + [("loss_scale/current_loss_scale", number) for number in (-2.0, np.nan)],
+)
+def test_impossible_rates_and_scales_are_refused(name: str, number: float) -> None:
+    made = step(optimizer=amp.LossScaleOptimizer(amp.optimizers.Momentum(0.1)))
+    with amp.TrainingSession(made) as session:
+        before = session.read_state(name)
+        with pytest.raises(OptionError, match=f"impossible {name}; found .*finite number of at"):
+            session.assign_state(name, np.array(number))
+        assert session.read_state(name) == before
+
+
+def test_a_step_that_an_earlier_release_described_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "step.onnx"
+    amp.save(amp.build_step(step()), path)
+    model = onnx.load(path)
+    (entry,) = [e for e in model.metadata_props if e.key == STEP_KEY]
+    entry.value = json.dumps({**json.loads(entry.value), "adapters": [], "gradient_rows": {}})
+    onnx.save(model, path)
+    with amp.TrainingSession(path) as session:
+        assert np.isfinite(session.run(BATCH)["loss"])
