@@ -1,6 +1,6 @@
 """Measure what loss scaling and the conditional update cost in a float32 step.
 
-    python benchmarks/bench_loss_scaling.py                    MLP 784-1024-10, and the transformer
+    python benchmarks/bench_loss_scaling.py                    MLP, CNN, ResNet, transformer
     python benchmarks/bench_loss_scaling.py mlp --rounds 20    one, more often
     python benchmarks/bench_loss_scaling.py --threads 1
 
@@ -27,9 +27,9 @@ from bench_train import THREADS, network
 import amp_rewrite as amp
 from amp_rewrite.training.graph.training_graph import value
 
-NETWORKS = ("mlp", "transformer")
+NETWORKS = ("mlp", "digits_cnn", "resnet", "transformer")
 KINDS = ("none", "fixed", "if", "select")
-"""Without a loss scale; one that is not checked; and the two ways to skip an update."""
+"""Without a loss scale; a fixed one; and the two ways to skip an update of a dynamic one."""
 WARM_UP = 10
 _SIGMAS = 1.4826
 """Standard deviations in a median absolute deviation, of a normal distribution."""
