@@ -24,7 +24,7 @@ def load_tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["cnn"], "no network cnn; there are mlp, transformer"),
+        (["cnn"], "no network cnn; there are mlp, digits_cnn, resnet, transformer"),
         (["--kind", "if"], "--kind measures one network"),
         (["mlp", "transformer", "--kind", "if"], "--kind measures one network"),
     ],
