@@ -108,10 +108,10 @@ def verify(
         write_text(report, verification.to_json())
     if not quiet:
         common.say_cpu(common.console(), target, provider)
+        common.console().print_judged(verification.verdict, verification.lines())
         if verification.precision == FLOAT32.name:
             common.console().print(
                 f"{rewritten} computes nothing in 16 bits: are the two models in the right order?"
             )
-        common.console().print_judged(verification.verdict, verification.lines())
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)
