@@ -28,6 +28,7 @@ from typing import Any
 
 import bench_gpu_jobs
 from conversions import CACHE
+from cuda_device import cuda_device
 from results import RESULTS, machine, torch_versions, versions
 
 HERE = Path(__file__).resolve().parent
@@ -114,8 +115,6 @@ def measure(case: Case, options: argparse.Namespace) -> None:
 
 def describe(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the figures were measured on and with."""
-    from amp_rewrite.runtimes.ort.device import cuda_device
-
     device = cuda_device(options.device) if options.provider == CUDA else None
     packages = {**versions(), **torch_versions(options.torch_python)}
     return {

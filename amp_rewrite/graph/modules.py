@@ -16,11 +16,6 @@ _SCOPES, _NAMESPACE = "pkg.torch.onnx.name_scopes", "namespace"
 _WHOLE_MODEL = ""
 
 
-def module_path(flat: FlatGraph, node: int) -> str:
-    """Return the module of a node, "encoder.layers.0"; "" if it is unknown, or the whole model."""
-    return noted_module(flat, node) or _module_in_name(flat.node_names[node])
-
-
 def noted_module(flat: FlatGraph, node: int) -> str:
     """Return the module that the metadata of a node names; "" if they name none."""
     notes = flat.metadata.get(node, {})

@@ -1,11 +1,15 @@
 """The GPU benchmark's dry run, which is the same program on another provider."""
 
+import ctypes
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from cuda_device import CudaDevice, cuda_device
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -53,10 +57,36 @@ def test_what_fails_is_in_the_file_with_its_reason(tmp_path: Path):
 
 
 def test_without_a_gpu_the_real_run_says_what_to_do(tmp_path: Path):
-    from amp_rewrite.runtimes.ort.device import cuda_device
-
     if cuda_device() is not None:
         pytest.skip("there is a GPU")
     done = run("--json", str(tmp_path / "gpu.json"))
     assert done.returncode == 1
     assert "no CUDA device: use --provider CPUExecutionProvider for a dry run" in done.stderr
+
+
+def fake_driver(major: int, minor: int, status: int = 0) -> SimpleNamespace:
+    """Return a CUDA driver with one device of a given capability."""
+
+    def put(place: Any, value: int, failed: int = 0) -> int:
+        place._obj.value = value
+        return failed
+
+    def name_to(name: Any, size: int, device: ctypes.c_int) -> int:
+        name.value = b"Fake 100"
+        return int(size < 9 or device.value)
+
+    values = {75: major, 76: minor}
+    return SimpleNamespace(
+        cuInit=lambda flags: status + flags,
+        cuDeviceGet=lambda device, index: put(device, index, int(index > 0)),
+        cuDriverGetVersion=lambda version: put(version, 12040),
+        cuDeviceGetName=name_to,
+        cuDeviceTotalMem_v2=lambda memory, device: put(memory, 2**34, device.value),
+        cuDeviceGetAttribute=lambda place, which, device: put(place, values[which], device.value),
+    )
+
+
+def test_the_driver_tells_name_capability_memory_and_version():
+    assert cuda_device(0, fake_driver(8, 6)) == CudaDevice("Fake 100", 8.6, 2**34, "12.4")
+    assert cuda_device(1, fake_driver(8, 6)) is None
+    assert cuda_device(0, fake_driver(8, 6, status=100)) is None

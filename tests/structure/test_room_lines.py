@@ -23,7 +23,7 @@ FIRST = {
     "ground": 1_740,
     "graph": 7_500,
     "values": 5_920,
-    "runtimes": 2_000,
+    "runtimes": 1_960,
     "kernels": 690,
     "oplists": 1_950,
     "rewriting": 15_340,

@@ -1,6 +1,5 @@
 """What a CUDA device needs and a CPU can check: spelled-out operators, kernels, driver."""
 
-import ctypes
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices
-from amp_rewrite.runtimes.ort.device import CudaDevice, Device, cuda_device, load_libraries
+from amp_rewrite.runtimes.ort.device import Device, load_libraries
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.training.session.compiled_program import make_static
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
@@ -109,28 +108,6 @@ def test_a_spelled_out_batch_normalization_computes_the_same(opset: int):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
-def fake_driver(major: int, minor: int, status: int = 0) -> SimpleNamespace:
-    """Return a CUDA driver with one device of a given capability."""
-
-    def put(place: Any, value: int, failed: int = 0) -> int:
-        place._obj.value = value
-        return failed
-
-    def name_to(name: Any, size: int, device: ctypes.c_int) -> int:
-        name.value = b"Fake 100"
-        return int(size < 9 or device.value)
-
-    values = {75: major, 76: minor}
-    return SimpleNamespace(
-        cuInit=lambda flags: status + flags,
-        cuDeviceGet=lambda device, index: put(device, index, int(index > 0)),
-        cuDriverGetVersion=lambda version: put(version, 12040),
-        cuDeviceGetName=name_to,
-        cuDeviceTotalMem_v2=lambda memory, device: put(memory, 2**34, device.value),
-        cuDeviceGetAttribute=lambda place, which, device: put(place, values[which], device.value),
-    )
-
-
 def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -141,9 +118,3 @@ def test_cuda_libraries_that_pip_installed_are_loaded_for_a_cuda_device_only(
     assert calls == []
     load_libraries(Device("cuda"))
     assert calls == ["loaded"]
-
-
-def test_the_driver_tells_name_capability_memory_and_version():
-    assert cuda_device(0, fake_driver(8, 6)) == CudaDevice("Fake 100", 8.6, 2**34, "12.4")
-    assert cuda_device(1, fake_driver(8, 6)) is None
-    assert cuda_device(0, fake_driver(8, 6, status=100)) is None
