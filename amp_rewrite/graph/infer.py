@@ -56,6 +56,7 @@ class _Inference:
     calls: dict[_Key, tuple[str | None, ...]] = field(default_factory=dict)
     incomplete: list[int] = field(default_factory=list)
     by_schema: dict[_Key, tuple[str, ...]] = field(default_factory=dict)
+    special: dict[tuple[object, ...], Sequence[str | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.types: FlatTypes = [None] * self.graph.n_values
@@ -141,8 +142,14 @@ class _Inference:
         rule = special_types.RULES.get(called.op_type)
         if rule is None:
             return None
-        inputs = self._types_of(graph.inputs_of(node))
-        return rule(inputs, self._attributes(node), len(graph.outputs_of(node)))
+        inputs, n_outputs = self._types_of(graph.inputs_of(node)), len(graph.outputs_of(node))
+        spelled = graph.spelled.get(node)
+        if spelled is None:
+            return rule(inputs, self._attributes(node), n_outputs)
+        key = (called, *inputs, spelled, n_outputs)
+        if key not in self.special:
+            self.special[key] = rule(inputs, self._attributes(node), n_outputs)
+        return self.special[key]
 
     def _types_of(self, values: Sequence[int]) -> list[str | None]:
         return [None if v == ABSENT else self.types[v] for v in values]

@@ -134,28 +134,33 @@ class _Reader:
         """
         flat, number_of, resolve, called = self._flat, scope.values, scope.resolve, self._called
         own, inputs, nodes = flat.bodies[number].nodes, flat.inputs, flat.nodes
-        value_names, borrowed = flat.value_names, scope.borrowed
+        value_names, recorded, producer = flat.value_names, flat.recorded, flat.producer
+        home, outputs, output_start = flat.home, flat.outputs, flat.output_start
+        input_start = flat.input_start
+        operators, node_names, body_of = flat.operator, flat.node_names, flat.body_of
+        borrowed = scope.borrowed
         for index, proto in enumerate(scope.proto.node):
             scope.current = index
             node = len(nodes)
             own.append(node)
             inputs += [number_of[n] if n in number_of else resolve(n) for n in proto.input]
-            flat.input_start.append(len(inputs))
+            input_start.append(len(inputs))
             nodes.append(proto)
             name = proto.name
             operator = called.get((proto.domain, proto.op_type, proto.overload))
             if operator is None or type(name) is not str:
                 operator = self._operator(proto, scope)
-            flat.operator.append(operator)
-            flat.node_names.append(name)
-            flat.body_of.append(number)
-            made, first = list(proto.output), len(value_names)
+            operators.append(operator)
+            node_names.append(name)
+            body_of.append(number)
+            made, first = [*proto.output], len(value_names)
             value_names += made
-            flat.recorded += [None] * len(made)
-            flat.producer += [node] * len(made)
-            flat.home += [number] * len(made)
-            flat.outputs += range(first, len(value_names))
-            flat.output_start.append(len(flat.outputs))
+            count = len(made)
+            recorded += (None,) * count
+            producer += (node,) * count
+            home += (number,) * count
+            outputs += range(first, first + count)
+            output_start.append(len(outputs))
             if proto.metadata_props:
                 flat.metadata[node] = props(proto.metadata_props)
             if proto.attribute:

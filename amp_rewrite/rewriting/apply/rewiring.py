@@ -243,10 +243,12 @@ class Rewiring:
         """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
         waiting = [self._first[body]] if body in self._first else []
         for node in self.flat.bodies[body].nodes:
-            waiting += self._ahead.get(node, ())
+            if node in self._ahead:
+                waiting += self._ahead[node]
             waiting.append(node)
         waiting.reverse()
         while waiting:
             item = waiting.pop()
             yield item
-            waiting += reversed(self._behind.get(item, ()))
+            if item in self._behind:
+                waiting += reversed(self._behind[item])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -49,7 +49,7 @@ _TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
 Source: the operators' texts in https://onnx.ai/onnx/operators/.
 """
 
-Made = tuple[NodeProto, list[Read]]
+Made = tuple[NodeProto, Sequence[Read]]
 """A node's message, and the values that it makes."""
 
 
@@ -71,6 +71,7 @@ class RewrittenGraph:
         self._attributes = retyped_attributes(flat, type_graph, plan)
         holders = {body.owner for body in flat.bodies}  # what holds graphs is written anew
         self._touched = self._wiring.touched() | self._attributes.keys() | holders
+        self._numbers: dict[tuple[str, int], AttributeProto] = {}
 
     def all_weights(self) -> list[list[Weight]]:
         """Return the dense initializers by graph, in order."""
@@ -111,26 +112,37 @@ class RewrittenGraph:
         if isinstance(planned, PlannedWeight):
             tensor = with_data(self.convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
-        node = NodeProto(op_type=planned.op_type, name=name, output=[wiring.name(result)])
-        node.input.extend([wiring.name(wiring.left_of(value)) for value in planned.inputs])
-        attributes = planned.attributes.items()  # make_node would sort them
-        node.attribute.extend(make_attribute(key, value) for key, value in attributes)
+        inputs = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
+        output = [wiring.name(result)]
+        node = NodeProto(op_type=planned.op_type, name=name, input=inputs, output=output)
+        for key, value in planned.attributes.items():  # make_node would sort them
+            node.attribute.append(self._attribute(key, value))
         return node, [result]
+
+    def _attribute(self, key: str, value: Any) -> AttributeProto:
+        """Return an attribute of an added node; most Casts have the same one."""
+        if type(value) is not int:
+            return make_attribute(key, value)
+        if (key, value) not in self._numbers:
+            self._numbers[key, value] = make_attribute(key, value)
+        return self._numbers[key, value]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
         flat, wiring = self._flat, self._wiring
-        outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
-            return flat.nodes[node], outputs
-        outputs = [wiring.wide.get(value, value) for value in flat.outputs_of(node)]
+            return flat.nodes[node], flat.outputs_of(node)
+        outputs: list[Read] = [*flat.outputs_of(node)]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
-        slots = range(flat.input_start[node], flat.input_start[node + 1])
-        reads = [wiring.read(slot) for slot in slots]
-        message.input[:] = ["" if read == ABSENT else wiring.name(read) for read in reads]
-        names = [wiring.name(value) for value in outputs]
-        if names != [flat.value_names[value] for value in flat.outputs_of(node)]:
-            message.output[:] = names
+        first = flat.input_start[node]
+        for slot in range(first, flat.input_start[node + 1]):
+            read = wiring.read(slot)
+            if read != flat.inputs[slot] or read in wiring.renamed:
+                message.input[slot - first] = wiring.name(read)
+        for k, value in enumerate(outputs):
+            outputs[k] = wiring.wide.get(value, value)
+            if outputs[k] != value or value in wiring.renamed:
+                message.output[k] = wiring.name(outputs[k])
         for entry in self._attributes.get(node, ()):
             set_attribute(message, entry)
         weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number

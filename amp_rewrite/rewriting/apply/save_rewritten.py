@@ -125,13 +125,15 @@ class _MainGraph(NamedTuple):
     @classmethod
     def of(cls, graph: RewrittenGraph, weights: Sequence[Sequence[Weight]]) -> _MainGraph:
         """Write nodes one by one, so that there is one message of them at a time."""
-        content, count, made = bytearray(), 0, list[Read]()
+        content, made, sizes = list[bytes](), list[Read](), dict[int, bytes]()
         for message, outputs in graph.nodes(MAIN, weights):
             node = message.SerializeToString()
-            content += _NODE + varint(len(node)) + node
-            count += 1
+            size = len(node)
+            if size not in sizes:
+                sizes[size] = _NODE + varint(size)
+            content += (sizes[size], node)
             made += outputs
-        return cls(bytes(content), count, graph.without_nodes(MAIN, made))
+        return cls(b"".join(content), len(content) // 2, graph.without_nodes(MAIN, made))
 
     def fault(self, head: bytes, weights: Iterable[Weight]) -> str | None:
         """Return what onnx's checker says against the model; large weights are inputs for it."""

@@ -203,12 +203,13 @@ class Intervals(Known):
         numbers, cases, results_of, case_of = self._numbers, self._cases, self._made, self._case_of
         # by slot: a value; by node: its first slot
         read, first, outputs_of = self.flat.inputs, self.flat.input_start, self.flat.outputs_of
+        kinds, number_of = self._kinds, numbers.__getitem__
         for node in nodes:
-            kind = self._kinds[node]
+            kind = kinds[node]
             if kind == ABSENT:
                 self.control(node)
                 continue
-            key = (kind, *[numbers[v] for v in read[first[node] : first[node + 1]]])
+            key = (kind, *map(number_of, read[first[node] : first[node + 1]]))
             case = cases.get(key)
             if case is None:
                 case = cases[key] = len(results_of)

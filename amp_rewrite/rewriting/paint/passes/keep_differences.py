@@ -89,10 +89,7 @@ def sides_of(m: Match, node: int) -> list[int]:
 
 def _is_negative(m: Match, value: int) -> bool:
     """Tell whether a value is taken away where it is added: it is negated or scaled so."""
-    node = m.maker(m.source(value))
-    scaled = m.factor(node)
-    numbers = None if scaled is None else m.numbers(scaled[1])
-    return m.is_a(node, "Neg") or (numbers is not None and bool(numbers.max() < 0))
+    return bool(m.negated) and m.source(value) in m.negated
 
 
 def _behind_both(m: Match, sides: list[int]) -> list[int]:

@@ -61,6 +61,7 @@ class CastSearch:
     painting: Painting
     low: set[int] = field(default_factory=set[int])
     changed: dict[int, None] = field(default_factory=dict[int, None])
+    _neutral: dict[int, bool] = field(default_factory=dict[int, bool])
 
     def __post_init__(self) -> None:
         """Begin with the colors of the painting."""
@@ -118,7 +119,9 @@ class CastSearch:
             run: list[int] = []
             for vertex in self._run(start, forward):
                 run.append(vertex)
-                if self._is_neutral(vertex):
+                if vertex not in self._neutral:
+                    self._neutral[vertex] = self._is_neutral(vertex)
+                if self._neutral[vertex]:
                     continue
                 change = self.cost_of(run)
                 if change is not None and change < saved:
