@@ -131,7 +131,8 @@ class RewrittenGraph:
         flat, wiring = self._flat, self._wiring
         if node not in self._touched:
             return flat.nodes[node], flat.outputs_of(node)
-        outputs: list[Read] = [*flat.outputs_of(node)]
+        made = flat.outputs_of(node)
+        outputs: list[Read] = [wiring.wide.get(value, value) for value in made]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
         first = flat.input_start[node]
@@ -139,10 +140,9 @@ class RewrittenGraph:
             read = wiring.read(slot)
             if read != flat.inputs[slot] or read in wiring.renamed:
                 message.input[slot - first] = wiring.name(read)
-        for k, value in enumerate(outputs):
-            outputs[k] = wiring.wide.get(value, value)
-            if outputs[k] != value or value in wiring.renamed:
-                message.output[k] = wiring.name(outputs[k])
+        for k, read in enumerate(outputs):
+            if read != made[k] or read in wiring.renamed:
+                message.output[k] = wiring.name(read)
         for entry in self._attributes.get(node, ()):
             set_attribute(message, entry)
         weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
