@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.tensors import all_tensors
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, OutputSize
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
@@ -143,9 +144,8 @@ class StateCalls(NamedTuple):
         """Return how often the models are called."""
         if self.run.inside is None:
             return CALLS[0]
-        values = sum(self.run.inside.sizes.values())
-        weights = (v.const_value for v in self.run.before.model.graph.initializers.values())
-        each = values + sum(tensor.nbytes for tensor in weights if tensor is not None)
+        each = sum(self.run.inside.sizes.values())
+        each += sum(tensor.nbytes for tensor in all_tensors(self.run.before.model))
         return max(CALLS[0], min(CALLS[1], MOST_BYTES // max(1, each)))
 
     def _compared(self, expected: Sequence[Values], made: Sequence[Values]) -> dict[str, Comparer]:

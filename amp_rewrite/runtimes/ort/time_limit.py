@@ -11,13 +11,39 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Timer
+from threading import Lock, Timer
 from typing import Any
 
 from amp_rewrite.errors import OutOfTimeError
 from amp_rewrite.runtimes.ort.runtime import import_runtime
 
-_ends: ContextVar[float | None] = ContextVar("_ends", default=None)
+
+class _Limit:
+    """The end of a block; one timer stops all that runs in it, whatever the thread."""
+
+    def __init__(self, ends: float) -> None:
+        self.ends, self._lock = ends, Lock()
+        self._options: Any = None
+        self._timer: Timer | None = None
+
+    def options(self) -> Any:
+        """Return the onnxruntime.RunOptions of all runs; the timer starts with the first one."""
+        with self._lock:
+            if self._options is None:
+                self._options = options = import_runtime().RunOptions()
+                seconds = min(max(0.0, self.ends - time.monotonic()), threading.TIMEOUT_MAX)
+                self._timer = Timer(seconds, lambda: setattr(options, "terminate", True))
+                self._timer.daemon = True
+                self._timer.start()
+        return self._options
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+_limit: ContextVar[_Limit | None] = ContextVar("_limit", default=None)
 
 
 @contextmanager
@@ -26,38 +52,36 @@ def time_limit(ends: float) -> Generator[None]:
 
     In a block inside another one the earlier limit counts.
     """
-    outer = _ends.get()
-    token = _ends.set(ends if outer is None else min(ends, outer))
+    outer = _limit.get()
+    if outer is not None and outer.ends <= ends:
+        yield
+        return
+    limit = _Limit(ends)
+    token = _limit.set(limit)
     try:
         yield
     finally:
-        _ends.reset(token)
+        _limit.reset(token)
+        limit.close()
 
 
 def check_time() -> None:
     """Raise OutOfTimeError if the limit is over; nothing without one."""
-    ends = _ends.get()
-    if ends is not None and time.monotonic() >= ends:
+    limit = _limit.get()
+    if limit is not None and time.monotonic() >= limit.ends:
         raise OutOfTimeError("the time is over", remedy="give a larger budget")
 
 
 @contextmanager
 def limited_run() -> Generator[Any]:
     """Give the onnxruntime.RunOptions of a run that OutOfTimeError ends; None without a limit."""
-    ends = _ends.get()
-    if ends is None:
+    limit = _limit.get()
+    if limit is None:
         yield None
         return
     check_time()
-    options = import_runtime().RunOptions()
-    seconds = max(0.0, ends - time.monotonic())
-    timer = Timer(min(seconds, threading.TIMEOUT_MAX), lambda: setattr(options, "terminate", True))
-    timer.daemon = True
-    timer.start()
     try:
-        yield options
+        yield limit.options()
     except Exception:  # what fails behind the limit is out of time
         check_time()
         raise
-    finally:
-        timer.cancel()
