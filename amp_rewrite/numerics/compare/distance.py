@@ -213,18 +213,6 @@ class Comparer:
             self.elements += a.size
             self._add_others(a, b)
 
-    def merge(self, other: Comparer) -> None:
-        """Take what another comparer of the same output has seen into account."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _MAXIMA:
-            setattr(self, name, max(getattr(self, name), getattr(other, name)))
-        self.least = min(self.least, other.least)
-        self.is_table &= other.is_table
-        self.slices.merge(other.slices)
-        self.dtype = other.dtype or self.dtype
-        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
-
     def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
@@ -433,19 +421,19 @@ class Comparer:
         return self.sums[3] / math.sqrt(original * rewritten)
 
 
-_SUMS = (
-    *("elements", "fitting", "finite", "nan", "inf", "unequal", "far", "whole", "differing"),
-    *("rows", "same_rows", "apart"),
-)
-_MAXIMA = (
-    *("max_abs", "largest", "scaled_error", "shape_differs", "is_float", "most"),
-    "largest_error",
-)
-"""The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
-
-
 def _are_whole(array: Array) -> bool:
     return bool((np.trunc(array) == array).all())
+
+
+def add_feed(
+    comparers: Mapping[str, Comparer],
+    expected: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    apart: Mapping[str, Array] | None = None,
+) -> None:
+    """Take the outputs of one feed into account; the rows `apart` must only stay finite."""
+    for name, comparer in comparers.items():
+        comparer.add(expected[name], outputs[name], (apart or {}).get(name))
 
 
 def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:

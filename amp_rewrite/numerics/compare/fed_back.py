@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, OutputSize
+from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, OutputSize, add_feed
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.verification import Verification
@@ -153,8 +153,7 @@ class StateCalls(NamedTuple):
         sizes = {name: self._size(name, expected) for name in self.run.outputs}
         comparers = {n: Comparer(n, self.run.tolerances, size) for n, size in sizes.items()}
         for before, after in list(zip(expected, made, strict=False))[-_LAST:]:
-            for name, comparer in self.run.compared(before, after, sizes, {}).items():
-                comparers[name].merge(comparer)
+            add_feed(comparers, before, after)
         return comparers
 
     def _size(self, name: str, expected: Sequence[Values]) -> OutputSize:

@@ -25,7 +25,7 @@ from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
-from amp_rewrite.numerics.compare.intermediates import Chunks, IntermediateComparer, Run
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, chunked
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -106,7 +106,7 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
     chosen = {each.output: each for each in suspects if each in worst}
     needed = {output: _needed_values(each, names_of, seen) for output, each in chosen.items()}
     sizes = {o: sum(inside.sizes.get(name, 0) for name in names) for o, names in needed.items()}
-    for chunk in Chunks(list(chosen), sizes):
+    for chunk in chunked(chosen, sizes):
         values = seen.run({name for output in chunk for name in needed[output]})
         for output in chunk:
             error = _error(chosen[output], names_of, seen, original.model, values)

@@ -191,7 +191,9 @@ class Slices:
         """
         if not original.any():
             return  # a picture with nothing found in it says nothing of boxes, nor does silence
-        fed = Slices(rank=rank, tiny=original.size <= TINY, largest=float(np.abs(original).max()))
+        self.rank = rank
+        self.tiny &= original.size <= TINY
+        self.largest = max(self.largest, float(np.abs(original).max()))
         squares, errors = np.square(original), None
         for axis in range(int(original.ndim < rank), original.ndim):
             others = tuple(other for other in range(original.ndim) if other != axis)
@@ -207,20 +209,10 @@ class Slices:
             held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
-            fed.axes[axis - original.ndim, sums.size] = held
-        self.merge(fed)
-
-    def merge(self, other: Slices) -> None:
-        """Take what was seen of the same output elsewhere into account."""
-        if not other.rank:
-            return
-        for key, more in other.axes.items():
-            mine = self.axes.setdefault(key, np.zeros_like(more))
-            mine[:_LARGEST] += more[:_LARGEST]
-            np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
-        self.rank = other.rank
-        self.tiny &= other.tiny
-        self.largest = max(self.largest, other.largest)
+            key = axis - original.ndim, sums.size
+            had = self.axes.setdefault(key, np.zeros_like(held))
+            had[:_LARGEST] += held[:_LARGEST]
+            np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
     def worst(
         self, limits: Tolerances, yardsticks: Sequence[Slices] = ()

@@ -182,7 +182,7 @@ class StressChecks:
         if inside is None:
             return True
         run = partial(self.run.run_rewritten, feeds)
-        return inside.all_finite(known_or(known, run), inside.sizes)
+        return inside.all_finite(known_or(known, run))
 
     def _look_inside(self, feeds: Feeds) -> tuple[Inside | None, bool]:
         """Return the first value that went wrong, and whether any overflows."""

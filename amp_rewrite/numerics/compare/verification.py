@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from amp_rewrite.numerics.compare.distance import (
     Comparer,
     OutputSize,
     Tolerances,
+    add_feed,
     results,
 )
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, known_or
@@ -35,7 +35,7 @@ from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
-from amp_rewrite.numerics.compare.selections import SelectionComparison, Told, ToldModel
+from amp_rewrite.numerics.compare.selections import ToldModel
 from amp_rewrite.numerics.compare.verify_records import FedBack, Inside, StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
@@ -48,15 +48,19 @@ from amp_rewrite.numerics.repaint.raised_for_sums import raised_for_sums
 
 
 class Compared(NamedTuple):
-    """The comparison of one feed, and the rows of outputs that are masked whole (`apart`).
+    """The comparison of one feed.
 
-    `told` is what the rewritten model gives for the original's selections, if that was compared.
+    Attributes:
+        outputs: A comparison for each output.
+        made: The outputs of the rewritten model that were compared.
+        apart: The rows of outputs that are masked whole.
+        told: The feeds with the original's selections, if the rewritten model was told these.
     """
 
     outputs: dict[str, Comparer]
+    made: Mapping[str, Any]
     apart: dict[str, Array]
-    told: Told | None
-    selections: list[SelectionComparison]
+    told: Feeds | None
 
 
 class Verification:
@@ -131,7 +135,7 @@ class Verification:
         self.worst_feeds: Feeds | None = None
         self._seen: Run | None = None
         self._worst_share = -1.0
-        self.selections: dict[str, SelectionComparison] = {}
+        self.selections: dict[str, None] = {}
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
@@ -171,13 +175,13 @@ class Verification:
         Without `yardsticks` nothing says what rounded weights or moved inputs make of it.
         """
         self.count += 1
-        if inside and self.inside is not None:
+        if self.inside is not None:
             self.inside.measure(feeds, partial(self.run_original, feeds))
         start = time.perf_counter()
         expected = self.run_original(feeds)
         outputs = self.run_at_once(feeds) if inside else self.run_rewritten(feeds)
         self.seconds = time.perf_counter() - start
-        compared, apart, told, selections = self.compare(feeds, expected, outputs)
+        compared, made, apart, told = self.compare(feeds, expected, outputs)
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
@@ -186,16 +190,11 @@ class Verification:
         share = max((c.result().share for c in compared.values()), default=0.0)
         if share > self._worst_share:
             self.worst_feeds, self._worst_share = feeds, share
-        noises = [{}, {}]
-        if told is None and yardsticks:
-            noises = self._noises(feeds, expected, apart)
-        merged = (self.outputs, compared), (self.control, noises[0]), (self.moves, noises[1])
-        for comparers, found in merged:
-            for name, comparer in found.items():
-                comparers[name].merge(comparer)
-        for each in selections:
-            seen = self.selections.get(each.value)
-            self.selections[each.value] = each if seen is None else seen.merged(each)
+        add_feed(self.outputs, expected, made, apart)
+        if told is not None:
+            self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
+        elif yardsticks:
+            self._add_yardsticks(feeds, expected, apart)
         if inside and self.inside is not None:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
@@ -215,57 +214,51 @@ class Verification:
 
         If they fail, another selection of near ties is looked for, and rows that are masked whole.
         """
-        usual, agreed, told = usual or {}, self.told.agreement(expected, made), None
-        compared = self.compared(expected, made, usual, {})
+        compared, told = self.compared(expected, made, usual), None
         outputs = {name: expected[name] for name in self.outputs}
         if all(c.result([]).ok for c in compared.values()) and lost_in(outputs, {}) is None:
-            return Compared(compared, {}, None, agreed)
-        names = self.told.names
-        if not all(np.array_equal(expected[name], made[name]) for name in names):
-            read = self.run_original(feeds, [*names, *self.told.reads])
+            return Compared(compared, made, {}, None)
+        if self.told.differing(expected, made):
+            read = self.run_original(feeds, [*self.told.names, *self.told.reads])
             fitted = _fit_feeds(feeds, self.rewritten.inputs)
-            told = self.told.told(fitted, read, self.outputs, agreed)
-        if told is not None:
-            made, agreed = told.outputs, [replace(each, told=True) for each in agreed]
-            compared = self.compared(expected, made, usual, {})
+            told, found = self.told.run(fitted, read, self.outputs)
+            if told is not None:
+                made, compared = found, self.compared(expected, found, usual)
         masked = self._masked.find(partial(self.run_original, feeds))
         tensors = ((n, v) for n, v in outputs.items() if v is not None and not isinstance(v, list))
         apart = {n: rows for n, v in tensors if (rows := rows_of(v, masked)) is not None}
         if apart:
             compared = self.compared(expected, made, usual, apart)
-        return Compared(compared, apart, told, agreed)
+        return Compared(compared, made, apart, told)
 
-    def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
+    def _run_told(self, feeds: Feeds, told: Feeds | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
-        session = self.told.session if told is not None else None
-        if told is None or session is None:
+        if told is None or self.told.session is None:
             return self.run_rewritten(feeds, names)
-        return session.run(told.feeds, names)
+        return self.told.session.run(told, names)
 
-    def _noises(
+    def _add_yardsticks(
         self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
-    ) -> list[dict[str, Comparer]]:
-        """Compare what yardsticks make of a feed: the rounded weights alone, and moved inputs.
-
-        Nothing is compared where one does not run.
-        """
+    ) -> None:
+        """Compare what rounded weights alone and moved inputs make of a feed, where they run."""
+        rounded = self.weights_alone.run(feeds, self.outputs)
+        if rounded is not None:
+            add_feed(self.control, expected, rounded, apart)
         moved_feeds = moved(feeds, self.count)
-        noisy = [self.weights_alone.run(feeds, self.outputs), None]
-        with suppress(RunError):
-            noisy[1] = None if moved_feeds is None else self.run_original(moved_feeds)
-        return [{} if n is None else self.compared(expected, n, {}, apart) for n in noisy]
+        if moved_feeds is not None:
+            with suppress(RunError):
+                add_feed(self.moves, expected, self.run_original(moved_feeds), apart)
 
     def compared(
         self,
         expected: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        usual: Mapping[str, OutputSize],
-        apart: Mapping[str, Array],
+        usual: Mapping[str, OutputSize] | None,
+        apart: Mapping[str, Array] | None = None,
     ) -> dict[str, Comparer]:
         """Compare the outputs of one feed; rows in `apart` must only stay finite."""
-        comparers = {n: Comparer(n, self.tolerances, usual.get(n)) for n in self.outputs}
-        for name, comparer in comparers.items():
-            comparer.add(expected[name], outputs[name], apart.get(name))
+        comparers = {n: Comparer(n, self.tolerances, (usual or {}).get(n)) for n in self.outputs}
+        add_feed(comparers, expected, outputs, apart)
         return comparers
 
     def report(
@@ -309,7 +302,7 @@ class Verification:
             left_out=tuple(self.left_out),
             control=tuple(o for o in results(self.control) if o.elements),
             moves=tuple(o for o in results(self.moves) if o.elements),
-            selections=tuple(self.selections.values()),
+            selections=tuple(self.selections),
             unfinished=unfinished,
             fed_back=fed_back,
         )

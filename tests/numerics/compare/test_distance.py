@@ -144,7 +144,7 @@ def test_batches_of_one_row_are_measured_together() -> None:
         fed, year = Comparer("y", LIMITS), 2024 + 0.5 * rng.standard_normal((1, 1))
         fed.add(year, np.round(year))
         assert fed.result([]).ok
-        whole.merge(fed)
+        whole.add(year, np.round(year))
     assert whole.result([]).fault == "error"
 
 
