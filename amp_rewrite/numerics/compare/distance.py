@@ -11,7 +11,7 @@ never for more than their size. A single number is measured by its size.
 3. `classes`: the rows whose largest element is another one, at most 1 %.
 4. `slice`: where slices along an axis differ widely in size or spread, each by its own (slices.py).
 5. No finite element is lost: none becomes NaN or infinite.
-6. Whole numbers in both models may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`)
+6. Integers may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`)
    every element is held to that instead of 1 to 3.
 7. An output that is one number everywhere in the original is not compared: it proves nothing.
 
@@ -169,8 +169,6 @@ class Comparer:
     unequal: int = 0
     far: int = 0
     largest_error: float = 0.0
-    whole: int = 0
-    differing: int = 0
     rows: int = 0
     same_rows: int = 0
     is_table: bool = True
@@ -295,17 +293,10 @@ class Comparer:
         return min(share, 1.0)
 
     def _float_shares(self) -> Mapping[Fault, float]:
-        """Return the shares of the errors; of whole numbers that of the elements that differ."""
-        error, spared = self._error() / ERROR, SPARED * self.finite
+        """Return the shares of the errors."""
         far = self.largest_error / LARGEST
-        shares: Mapping[Fault, float] = {
-            "error": error,
-            "largest": far if self.far > spared else min(far, 1.0),
-        }
-        if max(shares.values()) <= 1 or self.whole < self.finite:
-            return shares
-        differs = self.differing / self.finite / (1 - AGREEMENT)
-        return {"elements": differs} if differs <= 1 else shares
+        is_spared = self.far <= SPARED * self.finite
+        return {"error": self._error() / ERROR, "largest": min(far, 1.0) if is_spared else far}
 
     def _constant(self) -> float | None:
         """Return the one number that all elements of the original are, if that proves nothing."""
@@ -384,8 +375,6 @@ class Comparer:
             self.scaled_error = math.inf
         if not self.tolerances.strict:
             self._add_far(a, error)
-        if self.whole == self.finite - a.size and _are_whole(a) and _are_whole(b):
-            self.whole, self.differing = self.finite, self.differing + int(np.count_nonzero(error))
 
     def _add_far(self, a: Array, error: Array) -> None:
         """Count the elements that are further off than the limit of single ones."""
@@ -419,10 +408,6 @@ class Comparer:
         if not self.is_float or not original * rewritten:
             return None if original == rewritten or not self.is_float else 0.0
         return self.sums[3] / math.sqrt(original * rewritten)
-
-
-def _are_whole(array: Array) -> bool:
-    return bool((np.trunc(array) == array).all())
 
 
 def add_feed(

@@ -22,7 +22,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import ERROR, dot, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.verify_records import Inside
@@ -76,8 +75,12 @@ class Deviation:
 
     @property
     def is_lost(self) -> bool:
-        """Whether elements that are finite in the original are not any more."""
-        return bool(self.inf or self.nan)
+        """Whether elements that are finite in the original are not any more.
+
+        A router that keeps the best groups fills the others with minus infinity. Where a rounding
+        chooses another group, what was finite is filled now.
+        """
+        return bool(self.nan or self.positive or (self.inf and not self.is_filled))
 
     @property
     def relative(self) -> float:
@@ -99,29 +102,6 @@ def are_fills(a: Array, b: Array) -> Array:
     What overflows in a computation is infinite instead. `a`, the original's numbers, are finite.
     """
     return (np.abs(a) > FLOAT16.overflow) & (np.sign(a) * b > -MASKED)
-
-
-def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.Node]) -> list[str]:
-    """Return the values with new infinities or NaNs, but for the fill of a mask elsewhere.
-
-    A router that keeps the best groups fills the others with minus infinity. Where a rounding
-    chooses another group, what was finite is filled now: by an operator that moves numbers and so
-    cannot overflow, and on from there. The values are in topological order.
-    """
-    filled: set[str] = set()
-    overflowing: list[str] = []
-    for name, deviation in deviations.items():
-        if not deviation.is_lost:
-            continue
-        node = producers.get(name)
-        read = () if node is None else tuple(v.name for v in node.inputs if v is not None)
-        moves = node is not None and has(node, Trait.MOVES) and deviation.is_filled
-        only_fill = not (deviation.nan or deviation.positive)
-        if only_fill and (moves or not filled.isdisjoint(read)):
-            filled.add(name)
-        else:
-            overflowing.append(name)
-    return overflowing
 
 
 def chunked(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -221,7 +201,7 @@ class IntermediateComparer:
         return tuple(map(self._inside, self._overflows()))
 
     def _overflows(self) -> list[str]:
-        return overflows(self._deviations, self._producers)
+        return [name for name, deviation in self._deviations.items() if deviation.is_lost]
 
     def _inside(self, name: str) -> Inside:
         deviation, node = self._deviations[name], self._producers.get(name)

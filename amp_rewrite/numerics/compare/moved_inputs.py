@@ -18,7 +18,6 @@ import numpy as np
 
 from amp_rewrite.numerics.compare.distance import (
     ERROR,
-    ROUNDINGS,
     Comparer,
     Excuse,
     OutputComparison,
@@ -83,12 +82,8 @@ def judged(
         limits: The tolerances.
         rounds: Whether the control's weights are others than the original's.
     """
-    yardsticks = control, moves
-    if not rounds:  # the control is float32's own noise: the original moves as by a rounding
-        times = 1.0 if limits.strict else limits.rtol / ROUNDINGS / STEP
-        yardsticks = (replace(moves, slices=replace(moves.slices, times=times, stands_in=True)),)
-    used = [other for other in yardsticks if other.elements]
-    output = comparer.result(used)
+    yardsticks = [other for other in (control, moves) if other.elements]
+    output = comparer.result(yardsticks if rounds else [])  # else both are float32's own noise
     if output.ok:
         return output
     held: list[tuple[Excuse, Comparer]] = [("original", moves)]

@@ -44,12 +44,6 @@ ENOUGH = 32
 TINY = 64
 """An output of at most that many elements is a state: each number counts by itself."""
 
-BY_CHANCE = 0.1
-"""How many slices as small as one are expected among normal numbers if it is small by chance.
-
-Where no rounding was measured nobody knows what it brings to such a slice, as to a number near zero
-of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
-
 LEAST = 1e-6
 """Relative to the largest magnitude of the output: float32's own rounding."""
 
@@ -65,9 +59,6 @@ A decoder's logits may hardly differ from token to token, and only their order c
 
 CONSTANT = 1e-5
 """A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
-
-_DENSITY = math.sqrt(2 / math.pi)
-"""The share of normal numbers that are smaller than x deviations, as a multiple of x, near 0."""
 
 _SHARE = 1e-3
 """By how much a sum of shares may differ from 1."""
@@ -173,16 +164,12 @@ class Slices:
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
-        times: The factor of a yardstick.
-        stands_in: Whether a yardstick stands in for a rounding, of which none was measured.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
     rank: int = 0
     tiny: bool = True
     largest: float = 0.0
-    times: float = 1.0
-    stands_in: bool = False
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
         """Take one feed into account: both float64, 0 where an element does not count.
@@ -227,13 +214,10 @@ class Slices:
             least = max(limits.least, LEAST * self.largest)
             norms, numbers = _norms(sums, limits, least), _numbers(sums)
             off = _errors(sums, limits) / norms
-            noises = [(y.axes[key], y.times) for y in yardsticks if key in y.axes]
+            noises = [y.axes[key] for y in yardsticks if key in y.axes]
             moves = ALLOWED * self._moves(noises, limits, off.size) / norms
             few = numbers < ENOUGH
-            is_judged = (sums[_COUNT] > 0) & (~few | self.tiny | (moves > 0))
-            if all(y.stands_in for y in yardsticks):
-                is_judged &= ~(few & _are_small_by_chance(sums, sizes))
-            places = np.flatnonzero(is_judged)
+            places = np.flatnonzero((sums[_COUNT] > 0) & (~few | (moves > 0)))
             if not places.size:
                 continue
             limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
@@ -244,16 +228,14 @@ class Slices:
             found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
         return max(found, key=lambda each: each.share, default=None)
 
-    def _moves(
-        self, noises: Sequence[tuple[Array, float]], limits: Tolerances, count: int
-    ) -> Array:
+    def _moves(self, noises: Sequence[Array], limits: Tolerances, count: int) -> Array:
         """Return how far the yardsticks move slices at most.
 
         The noise of a single number may be small by chance: that of the whole axis stands in.
         """
-        errors = [times * _errors(noise, limits) for noise, times in noises]
+        errors = [_errors(noise, limits) for noise in noises]
         if self.tiny:
-            errors += [_errors(_leveled(noise), limits) for noise, _ in noises]
+            errors += [_errors(_leveled(noise), limits) for noise in noises]
         return np.max([np.zeros(count), *errors], axis=0)
 
 
@@ -268,14 +250,6 @@ def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
     floor = least * np.sqrt(np.maximum(sums[_COUNT], 1))
     norms = np.sqrt(sums[_ALL]) * _scales(sums)
     return np.maximum(norms, np.maximum(floor, np.finfo(np.float64).tiny))
-
-
-def _are_small_by_chance(sums: Array, sizes: Array) -> Array:
-    """Tell of each slice whether one as small is likely among as many of normal numbers."""
-    counted = sums[_COUNT] > 0
-    usual = math.sqrt(float(np.square(sizes[counted]).mean()))
-    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(sums), 1.0)
-    return np.count_nonzero(counted) * share > BY_CHANCE
 
 
 def _scales(sums: Array) -> Array:

@@ -103,11 +103,10 @@ def test_minus_infinity_is_a_number_and_plus_infinity_is_another() -> None:
 
 @pytest.mark.parametrize(("wrong", "ok"), [(10, True), (11, False)])
 def test_whole_numbers_may_differ_in_one_of_a_hundred(wrong: int, ok: bool) -> None:
-    for type_ in (np.int64, np.float32):
-        right = RNG(0).integers(0, 2, 1000).astype(type_)
-        off = right.copy()
-        off[:wrong] = 1 - off[:wrong]
-        assert found(right, off).ok is ok
+    right = RNG(0).integers(0, 2, 1000)
+    off = right.copy()
+    off[:wrong] = 1 - off[:wrong]
+    assert found(right, off).ok is ok
 
 
 @pytest.mark.parametrize("number", [0.0, 2.0])
