@@ -26,6 +26,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, chunked
+from amp_rewrite.numerics.compare.moved_inputs import stepped
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -226,10 +227,8 @@ def _run_node(
 
 
 def _move(value: Array, low: DType, rng: np.random.Generator) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
-        moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
-    return np.where(np.isfinite(moved) & (value != 0), moved, value)
+    step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
+    return stepped(value, np.where(value != 0, step, 0), rng)
 
 
 def _model_of_node(node: ir.Node, model: ir.Model, feeds: Values, others: Values) -> Any:

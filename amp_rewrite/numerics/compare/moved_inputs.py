@@ -23,7 +23,7 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
-from amp_rewrite.numerics.inputs.batches import Feeds
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 
 STEP = 1e-6
 """How far inputs move, relative to themselves: some eight units in the last place of float32."""
@@ -56,10 +56,14 @@ def _move_value(value: Any, rng: np.random.Generator) -> Any:
     finite = np.isfinite(value)
     if not value.size or np.array_equal(np.trunc(value[finite]), value[finite]):
         return value
+    return stepped(value, STEP * np.abs(value.astype(np.float64)), rng)
+
+
+def stepped(array: Array, steps: Array, rng: np.random.Generator) -> Array:
+    """Return floats that are off by steps, up or down; what would not stay finite stays."""
     with np.errstate(over="ignore", invalid="ignore"):
-        steps = value.astype(np.float64) * (1 + STEP * rng.choice([-1.0, 1.0], value.shape))
-        moved_value = steps.astype(value.dtype)
-    return np.where(np.isfinite(moved_value), moved_value, value)
+        moved_array = (array + steps * rng.choice([-1.0, 1.0], array.shape)).astype(array.dtype)
+    return np.where(np.isfinite(moved_array), moved_array, array)
 
 
 def judged(
@@ -91,11 +95,11 @@ def judged(
         held = []
     if rounds and not limits.strict and (output.error or 0.0) <= CEILING:
         held = [("weights", control), *held]
-    as_far = (name for name, y in held if y.elements and _is_as_far(output, y.result([])))
+    as_far = (name for name, y in held if y.elements and is_as_far(output, y.result([])))
     return replace(output, excuse=next(as_far, ""))
 
 
-def _is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
+def is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
     """Tell whether a yardstick fails, too, by about as much in every measure that fails.
 
     A slice is excused by how far the yardsticks move that very slice.

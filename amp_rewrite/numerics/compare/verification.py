@@ -333,16 +333,11 @@ def _fit_feeds(feeds: Feeds, specs: Mapping[str, FeedSpec]) -> Feeds:
 
 
 def _fit_value(value: Any, spec: FeedSpec) -> Any:
-    wanted = spec.dtype
     if isinstance(value, list):
         return [_fit_value(item, spec) for item in value]
-    array = np.asarray(value)
-    if wanted is None or array.dtype == wanted:
-        return array
+    array, wanted = np.asarray(value), spec.dtype
     single = widened(array)
-    if single.dtype != FLOAT32.numpy:
-        return array
     low = next((t for t in dtypes.LOW.values() if t.numpy == wanted), None)
-    if low is not None:
+    if low is not None and single.dtype == FLOAT32.numpy:
         return to_low(single, low)
     return single if wanted == FLOAT32.numpy else array

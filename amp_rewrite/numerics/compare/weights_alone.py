@@ -21,8 +21,6 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
-from amp_rewrite.graph.streams import FileRange
-from amp_rewrite.graph.tensors import ConvertedTensor, ProtoTensor, elements
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -112,24 +110,9 @@ def _is_rounded_from(before: ir.TensorProtocol, after: ir.TensorProtocol) -> boo
     low = dtypes.of(after.dtype.value)
     if before.dtype != FLOAT32.ir or low is None or tuple(before.shape) != tuple(after.shape):
         return False
-    if _is_converted(before, after):
-        return True  # when it is read: nobody could have changed it
     numbers = before.numpy()
     with np.errstate(over="ignore", invalid="ignore"):
         off = np.abs(after.numpy().astype(np.float32) - numbers)
         limit = low.epsilon * np.abs(numbers) + 2 * low.smallest_subnormal
         beyond = ~np.isfinite(numbers) | (np.abs(numbers) > low.max)
         return bool(((off <= limit) | beyond).all())
-
-
-def _is_converted(before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
-    """Return whether a tensor is another one, and only converted."""
-    source = after
-    while isinstance(source, ConvertedTensor):
-        source = source.source
-    if source is after:
-        return False
-    if isinstance(source, ProtoTensor) and isinstance(before, ProtoTensor):
-        return source.raw is before.raw
-    place = elements(source).origin
-    return isinstance(place, FileRange) and place == elements(before).origin
