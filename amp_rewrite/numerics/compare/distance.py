@@ -22,7 +22,7 @@ Evidence: a year, a latitude and a price of which the file has lost all but the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -211,15 +211,13 @@ class Comparer:
             self.elements += a.size
             self._add_others(a, b)
 
-    def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
+    def result(self, *, all_measures: bool = True) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
-        `yardsticks` are how far the same output moves by itself on the same feeds. Without them
-        slices are not judged, for nobody knows which of them are noise, and classes only in tables.
+        Without `all_measures` slices are not judged, and classes only in tables.
         """
-        noises = None if yardsticks is None else [y.slices for y in yardsticks]
-        worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
-        shares = self._shares(worst, judges_all=yardsticks is not None)
+        worst = self.slices.worst(self.tolerances.of_slices) if all_measures else None
+        shares = self._shares(worst, judges_all=all_measures)
         faults: list[Fault] = [name for name, share in shares.items() if share > 1]
         return OutputComparison(
             name=self.name,
@@ -422,8 +420,8 @@ def add_feed(
 
 
 def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
-    """Return the comparisons of several outputs."""
-    return tuple(comparer.result() for comparer in comparers.values())
+    """Return the comparisons of several outputs, where slices may be noise."""
+    return tuple(comparer.result(all_measures=False) for comparer in comparers.values())
 
 
 def dot(a: Array, b: Array) -> float:

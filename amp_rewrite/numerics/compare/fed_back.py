@@ -121,7 +121,7 @@ class StateCalls(NamedTuple):
         expected, found = self._compare(states)
         if not expected:
             return None
-        outputs = tuple(c.result([]) for c in found.values())
+        outputs = tuple(c.result() for c in found.values())
         if not all(output.ok for output in outputs):
             outputs = self._excused(states, expected, found)
         return FedBack(len(expected), tuple(sorted(states.values())), outputs)

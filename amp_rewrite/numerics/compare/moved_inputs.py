@@ -56,7 +56,7 @@ def _move_value(value: Any, rng: np.random.Generator) -> Any:
     finite = np.isfinite(value)
     if not value.size or np.array_equal(np.trunc(value[finite]), value[finite]):
         return value
-    return stepped(value, STEP * np.abs(value.astype(np.float64)), rng)
+    return stepped(value, STEP * value.astype(np.float64), rng)
 
 
 def stepped(array: Array, steps: Array, rng: np.random.Generator) -> Array:
@@ -86,30 +86,23 @@ def judged(
         limits: The tolerances.
         rounds: Whether the control's weights are others than the original's.
     """
-    yardsticks = [other for other in (control, moves) if other.elements]
-    output = comparer.result(yardsticks if rounds else [])  # else both are float32's own noise
+    output = comparer.result()
     if output.ok:
         return output
     held: list[tuple[Excuse, Comparer]] = [("original", moves)]
-    if limits.strict and (moves.result([]).error or 0.0) <= ERROR:
+    if limits.strict and (moves.result().error or 0.0) <= ERROR:
         held = []
     if rounds and not limits.strict and (output.error or 0.0) <= CEILING:
         held = [("weights", control), *held]
-    as_far = (name for name, y in held if y.elements and is_as_far(output, y.result([])))
+    as_far = (name for name, y in held if y.elements and is_as_far(output, y.result()))
     return replace(output, excuse=next(as_far, ""))
 
 
 def is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
-    """Tell whether a yardstick fails, too, by about as much in every measure that fails.
-
-    A slice is excused by how far the yardsticks move that very slice.
-    """
-    for name, share in output.shares.items():
-        if share <= 1:
-            continue
-        if name == "slice" and output.slice is not None:
-            if output.slice.distance > output.slice.moves:
-                return False
-        elif other.ok or share > AS_FAR * other.shares.get(name, 0.0):
-            return False
-    return output.fault not in ("shape", "lost")
+    """Tell whether a yardstick fails, too, by about as much in every measure that fails."""
+    if other.ok or output.fault in ("shape", "lost"):
+        return False
+    return all(
+        share <= max(1.0, AS_FAR * other.shares.get(name, 0.0))
+        for name, share in output.shares.items()
+    )

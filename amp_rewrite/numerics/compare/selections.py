@@ -111,7 +111,7 @@ class ToldModel:
             compared = [name for name in selection.reads if name in results]
             comparers = {name: Comparer(name, self._limits) for name in compared}
             add_feed(comparers, original, results)
-            if not compared or not all(c.result([]).ok for c in comparers.values()):
+            if not compared or not all(c.result().ok for c in comparers.values()):
                 return None, {}
         return feeds, {name: results[name] for name in outputs}
 

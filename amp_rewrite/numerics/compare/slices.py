@@ -3,8 +3,8 @@
 An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed, a
 latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
 along every axis with a slice whose spread is far below the size of the largest one, each slice is
-compared by itself. A few numbers that are small by chance carry the rounding of larger ones, in
-float32 as well: they may be off as far as a yardstick moves them.
+compared by itself, if it has enough numbers: a few that are small by chance carry the rounding of
+larger ones, in float32 as well.
 
 Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
 halved, they pass without; with, their error is 50 % of their own size.
@@ -13,7 +13,6 @@ halved, they pass without; with, their error is 50 % of their own size.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,20 +28,11 @@ WIDE = 8.0
 
 Of a slice whose share of the norm is less, 4.5 % of the whole does not notice the half."""
 
-ALLOWED = 4.0
-"""How many times as far as a yardstick moves a slice of 32 numbers or more it may be off.
-
-The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
-rounded weights bring about half of what rounded arithmetic does."""
-
 SLICE_ERROR = 0.1
 """The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
-"""Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
-
-TINY = 64
-"""An output of at most that many elements is a state: each number counts by itself."""
+"""Of how many numbers of one size a slice has to consist to be judged."""
 
 LEAST = 1e-6
 """Relative to the largest magnitude of the output: float32's own rounding."""
@@ -123,7 +113,6 @@ class SliceComparison:
         distance: The root mean square error over its spread, or, with a tolerance, the largest
             difference relative to its largest magnitude.
         limit: The largest distance that passes.
-        moves: The largest distance that the yardsticks excuse.
     """
 
     axis: int
@@ -131,7 +120,6 @@ class SliceComparison:
     size: float
     distance: float
     limit: float
-    moves: float = 0.0
 
     @property
     def share(self) -> float:
@@ -162,13 +150,11 @@ class Slices:
         axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
             shape (8, slices).
         rank: The dimensions of the output.
-        tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
     rank: int = 0
-    tiny: bool = True
     largest: float = 0.0
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
@@ -179,7 +165,6 @@ class Slices:
         if not original.any():
             return  # a picture with nothing found in it says nothing of boxes, nor does silence
         self.rank = rank
-        self.tiny &= original.size <= TINY
         self.largest = max(self.largest, float(np.abs(original).max()))
         squares, errors = np.square(original), None
         for axis in range(int(original.ndim < rank), original.ndim):
@@ -201,42 +186,21 @@ class Slices:
             had[:_LARGEST] += held[:_LARGEST]
             np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
-    def worst(
-        self, limits: Tolerances, yardsticks: Sequence[Slices] = ()
-    ) -> SliceComparison | None:
-        """Return the slice furthest beyond its limit, or nearest to it; None without one.
-
-        `yardsticks` are how far the slices of the same feeds move by themselves.
-        """
+    def worst(self, limits: Tolerances) -> SliceComparison | None:
+        """Return the slice furthest beyond its limit, or nearest to it; None without one."""
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
-            sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
-            least = max(limits.least, LEAST * self.largest)
-            norms, numbers = _norms(sums, limits, least), _numbers(sums)
-            off = _errors(sums, limits) / norms
-            noises = [y.axes[key] for y in yardsticks if key in y.axes]
-            moves = ALLOWED * self._moves(noises, limits, off.size) / norms
-            few = numbers < ENOUGH
-            places = np.flatnonzero((sums[_COUNT] > 0) & (~few | (moves > 0)))
+            places = np.flatnonzero(_numbers(sums) >= ENOUGH)
             if not places.size:
                 continue
+            sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
+            least = max(limits.least, LEAST * self.largest)
+            off = _errors(sums, limits) / _norms(sums, limits, least)
             limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
-            slack = 1.0 if self.tiny else slack_of(numbers)
-            limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
-            row = (sizes[at] / sizes.max(), off[at], limit[at], moves[at])
+            row = (sizes[at] / sizes.max(), off[at], limit[at])
             found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
         return max(found, key=lambda each: each.share, default=None)
-
-    def _moves(self, noises: Sequence[Array], limits: Tolerances, count: int) -> Array:
-        """Return how far the yardsticks move slices at most.
-
-        The noise of a single number may be small by chance: that of the whole axis stands in.
-        """
-        errors = [_errors(noise, limits) for noise in noises]
-        if self.tiny:
-            errors += [_errors(_leveled(noise), limits) for noise in noises]
-        return np.max([np.zeros(count), *errors], axis=0)
 
 
 def _errors(sums: Array, limits: Tolerances) -> Array:
@@ -274,14 +238,6 @@ def _moments(sums: Array) -> tuple[Array, Array]:
 def _numbers(sums: Array) -> Array:
     """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
     return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
-
-
-def _leveled(noise: Array) -> Array:
-    """Return a noise as if it were of one level along the axis."""
-    level = noise.copy()
-    level[_ERRORS] = noise[_ERRORS].sum() / max(1.0, noise[_COUNT].sum()) * noise[_COUNT]
-    level[_WORST] = noise[_WORST].max()
-    return level
 
 
 def _differ_widely(sums: Array) -> bool:

@@ -187,7 +187,7 @@ class Verification:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
-        share = max((c.result().share for c in compared.values()), default=0.0)
+        share = max((c.result(all_measures=False).share for c in compared.values()), default=0.0)
         if share > self._worst_share:
             self.worst_feeds, self._worst_share = feeds, share
         add_feed(self.outputs, expected, made, apart)
@@ -216,7 +216,7 @@ class Verification:
         """
         compared, told = self.compared(expected, made, usual), None
         outputs = {name: expected[name] for name in self.outputs}
-        if all(c.result([]).ok for c in compared.values()) and lost_in(outputs, {}) is None:
+        if all(c.result().ok for c in compared.values()) and lost_in(outputs, {}) is None:
             return Compared(compared, made, {}, None)
         if self.told.differing(expected, made):
             read = self.run_original(feeds, [*self.told.names, *self.told.reads])
