@@ -181,15 +181,6 @@ class IntermediateComparer:
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
 
-    def all_finite(self, run_rewritten: Run) -> bool:
-        """Tell whether every value of the rewritten model is finite for one feed."""
-        for chunk in chunked(self.pairs, self.sizes):
-            values = run_rewritten(set(chunk))
-            floats = (values[name] for name in chunk if is_float(values[name]))
-            if not all(np.isfinite(value).all() for value in floats):
-                return False
-        return True
-
     def departure(self) -> Inside | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
         far = (n for n, d in self._deviations.items() if d.relative > ERROR)

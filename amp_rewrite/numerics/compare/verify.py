@@ -21,7 +21,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
-from amp_rewrite.numerics.compare.fed_back import StateCalls, states_of
+from amp_rewrite.numerics.compare.fed_back import calls_fed_back, states_of
 from amp_rewrite.numerics.compare.made_up_inputs import finite_feed
 from amp_rewrite.numerics.compare.stress_checks import StressChecks, many_steps
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
@@ -238,7 +238,7 @@ def verified(
         states = {} if is_step else states_of(run.before.model, plausible)
         if states and run.count > len(run.left_out):
             progress("verifying: states fed back")
-            fed_back = StateCalls(run, states, few).report()
+            fed_back = calls_fed_back(run, states, few)
         if stress and not is_step:
             least, most = STRESS_SECONDS
             usual = min(max(least, STRESS_SHARE * (time.perf_counter() - start)), most)

@@ -52,17 +52,15 @@ def _fault_of(output: OutputComparison) -> str:
     )
 
 
-def doubt_of(
-    output: OutputComparison, alone: Sequence[OutputComparison] = (), precision: str = ""
-) -> str:
+def doubt_of(output: OutputComparison, alone: Sequence[OutputComparison], precision: str) -> str:
     """Return why nobody can tell whether an output that a yardstick excuses is right.
 
     `alone` is how far that yardstick moves outputs.
     """
     far = next((f" ({_fault_of(o)})" for o in alone if o.name == output.name and not o.ok), "")
     if output.excuse == "weights":
-        to = f" to {precision}" if precision else ""
-        return f"{failure_of(output)}; rounding the weights alone{to} gives the same error{far}"
+        weights = f"rounding the weights alone to {precision} gives the same error"
+        return f"{failure_of(output)}; {weights}{far}"
     changes = "so does the float32 original when its inputs change by one part in 1,000,000"
     return f"{failure_of(output)}; {changes}{far}"
 
@@ -266,13 +264,8 @@ class FedBack:
     @property
     def failures(self) -> tuple[str, ...]:
         """The failures after the last call, one line each."""
-        failed = (o for o in self.outputs if not o.ok and not o.excuse)
+        failed = (output for output in self.outputs if not output.ok)
         return tuple(f"{self._where}: {failure_of(output)}" for output in failed)
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """The failures that a yardstick excuses, one line each."""
-        return tuple(f"{self._where}: {doubt_of(o)}" for o in self.outputs if o.excuse)
 
     def __str__(self) -> str:
         """Return how far off it is then."""

@@ -114,10 +114,9 @@ class VerifyReport(Shown):
                 f"where the original is finite{'; the outputs absorb it' if is_absorbed else ''}"
             )
         failures += [misfit.misfit for misfit in self.misfits]
-        for found in (self.fed_back, self.stress):
+        for found in (self.fed_back, self.stress, self.device):
             failures += () if found is None else found.failures
-            doubts += () if found is None else found.doubts
-        failures += () if self.device is None else self.device.failures
+        doubts += () if self.stress is None else self.stress.doubts
         return judged(
             failures,
             doubts,
