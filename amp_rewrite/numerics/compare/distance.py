@@ -31,7 +31,6 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
-    ENOUGH,
     SliceComparison,
     Slices,
     Tolerances,
@@ -94,7 +93,6 @@ class OutputComparison:
         apart: How many elements lie in rows that are masked whole: they only must stay finite.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
-        of: What errors are relative to: the "size" of few numbers may be more than their spread.
     """
 
     name: str
@@ -116,7 +114,6 @@ class OutputComparison:
     constant: float | None = None
     apart: int = 0
     slice: SliceComparison | None = None
-    of: Literal["spread", "size"] = "spread"
 
     @property
     def ok(self) -> bool:
@@ -134,29 +131,18 @@ class OutputComparison:
         return self.elements > 0 and self.constant is None
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSize:
-    """How large an output is: what errors are relative to, and its largest magnitude."""
-
-    spread: float
-    largest: float
-
-    def at_least(self, magnitude: float) -> OutputSize:
-        """Return the size, both parts at least `magnitude`."""
-        return OutputSize(max(self.spread, magnitude), max(self.largest, magnitude))
-
-
 @dataclass
 class Comparer:
     """Compares one output feed by feed; nothing but sums is kept.
 
-    Errors are relative to the `usual` size if that is larger: the probability of speech in silence
-    may be next to nothing. Classes do not count then: inputs that are not usual belong to none.
+    Errors are relative to the size in a `usual` comparison if that is larger: the probability of
+    speech in silence may be next to nothing. Classes do not count then: inputs that are not usual
+    belong to none.
     """
 
     name: str
     tolerances: Tolerances
-    usual: OutputSize | None = None
+    usual: Comparer | None = None
     dtype: str = ""
     elements: int = 0
     fitting: int = 0
@@ -211,12 +197,16 @@ class Comparer:
             self.elements += a.size
             self._add_others(a, b)
 
-    def result(self, *, all_measures: bool = True) -> OutputComparison:
+    def result(
+        self, alone: Comparer | None = None, *, all_measures: bool = True
+    ) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
-        Without `all_measures` slices are not judged, and classes only in tables.
+        `alone` is how far the rounded weights alone move the output. Without `all_measures`
+        slices are not judged, and classes only in tables.
         """
-        worst = self.slices.worst(self.tolerances.of_slices) if all_measures else None
+        noise = Slices() if alone is None else alone.slices
+        worst = self.slices.worst(self.tolerances.of_slices, noise) if all_measures else None
         shares = self._shares(worst, judges_all=all_measures)
         faults: list[Fault] = [name for name, share in shares.items() if share > 1]
         return OutputComparison(
@@ -238,13 +228,7 @@ class Comparer:
             constant=self._constant(),
             apart=self.apart,
             slice=worst,
-            of="size" if self._is_by_size() else "spread",
         )
-
-    @property
-    def size(self) -> OutputSize:
-        """The size of the original's output."""
-        return OutputSize(self.spread, self.largest)
 
     @property
     def spread(self) -> float:
@@ -253,12 +237,11 @@ class Comparer:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
         own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean**2)), self.finite)
-        return own if self.usual is None else max(own, self.usual.spread)
+        return max(own, self._usual_spread)
 
-    def _is_by_size(self) -> bool:
-        if not 0 < self.finite < ENOUGH:
-            return False
-        return self.spread**2 * (1 + CONSTANT) >= self.sums[1] / self.finite
+    @property
+    def _usual_spread(self) -> float:
+        return 0.0 if self.usual is None else max(self.usual.spread, self.tolerances.least)
 
     @property
     def _within(self) -> float:
@@ -361,7 +344,7 @@ class Comparer:
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
-        scale = largest if self.usual is None else max(largest, self.usual.largest)
+        scale = max(largest, 0.0 if self.usual is None else self.usual.largest)
         # a number, or below: (elements,)
         limit = self.tolerances.atol + self.tolerances.rtol * scale
         self.fitting += int(np.count_nonzero(error <= limit))
@@ -377,8 +360,8 @@ class Comparer:
     def _add_far(self, a: Array, error: Array) -> None:
         """Count the elements that are further off than the limit of single ones."""
         square, mean = dot(a, a) / a.size, float(a.mean())
-        spread = yardstick(math.sqrt(square), float(a.std()), a.size)
-        spread = spread if self.usual is None else max(spread, self.usual.spread)
+        own = yardstick(math.sqrt(square), float(a.std()), a.size)
+        spread = max(own, self._usual_spread)
         if not error.any():
             return
         if not spread:

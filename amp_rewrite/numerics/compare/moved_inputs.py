@@ -21,7 +21,6 @@ from amp_rewrite.numerics.compare.distance import (
     Comparer,
     Excuse,
     OutputComparison,
-    Tolerances,
 )
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 
@@ -66,14 +65,7 @@ def stepped(array: Array, steps: Array, rng: np.random.Generator) -> Array:
     return np.where(np.isfinite(moved_array), moved_array, array)
 
 
-def judged(
-    comparer: Comparer,
-    control: Comparer,
-    moves: Comparer,
-    limits: Tolerances,
-    *,
-    rounds: bool = True,
-) -> OutputComparison:
+def judged(comparer: Comparer, control: Comparer, moves: Comparer) -> OutputComparison:
     """Return an output's comparison; if it fails, with the yardstick that excuses it.
 
     Where a tolerance was asked for, rounded weights excuse nothing, for float32 weights may meet
@@ -83,16 +75,14 @@ def judged(
         comparer: The rewritten model on all feeds.
         control: The same for the rounded weights alone.
         moves: The same for the original on moved inputs.
-        limits: The tolerances.
-        rounds: Whether the control's weights are others than the original's.
     """
-    output = comparer.result()
+    output, strict = comparer.result(control), comparer.tolerances.strict
     if output.ok:
         return output
     held: list[tuple[Excuse, Comparer]] = [("original", moves)]
-    if limits.strict and (moves.result().error or 0.0) <= ERROR:
+    if strict and (moves.result().error or 0.0) <= ERROR:
         held = []
-    if rounds and not limits.strict and (output.error or 0.0) <= CEILING:
+    if not strict and (output.error or 0.0) <= CEILING:
         held = [("weights", control), *held]
     as_far = (name for name, y in held if y.elements and is_as_far(output, y.result()))
     return replace(output, excuse=next(as_far, ""))

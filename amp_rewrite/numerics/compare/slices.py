@@ -3,8 +3,8 @@
 An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed, a
 latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
 along every axis with a slice whose spread is far below the size of the largest one, each slice is
-compared by itself, if it has enough numbers: a few that are small by chance carry the rounding of
-larger ones, in float32 as well.
+compared by itself. A few numbers that are small by chance carry the rounding of larger ones, in
+float32 as well: they may be off as far as the rounded weights alone move them.
 
 Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
 halved, they pass without; with, their error is 50 % of their own size.
@@ -32,7 +32,22 @@ SLICE_ERROR = 0.1
 """The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
-"""Of how many numbers of one size a slice has to consist to be judged."""
+"""Of how many numbers of one size a slice has to consist to be judged by its own scale alone."""
+
+TINY = 64
+"""An output of at most that many elements is a state: each number counts by itself."""
+
+ALLOWED = 4.0
+"""How many times as far as the rounded weights alone move it a slice of few numbers may be off.
+
+The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
+rounded weights bring about half of what rounded arithmetic does."""
+
+BY_CHANCE = 0.1
+"""How many slices as small as one are expected among normal numbers if it is small by chance.
+
+Where no weight was rounded nobody knows what rounding brings to such a slice, as to a number near
+zero of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
 """Relative to the largest magnitude of the output: float32's own rounding."""
@@ -49,6 +64,9 @@ A decoder's logits may hardly differ from token to token, and only their order c
 
 CONSTANT = 1e-5
 """A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
+
+_DENSITY = math.sqrt(2 / math.pi)
+"""The share of normal numbers that are smaller than x deviations, as a multiple of x, near 0."""
 
 _SHARE = 1e-3
 """By how much a sum of shares may differ from 1."""
@@ -150,11 +168,13 @@ class Slices:
         axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
             shape (8, slices).
         rank: The dimensions of the output.
+        tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
     rank: int = 0
+    tiny: bool = True
     largest: float = 0.0
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
@@ -165,6 +185,7 @@ class Slices:
         if not original.any():
             return  # a picture with nothing found in it says nothing of boxes, nor does silence
         self.rank = rank
+        self.tiny &= original.size <= TINY
         self.largest = max(self.largest, float(np.abs(original).max()))
         squares, errors = np.square(original), None
         for axis in range(int(original.ndim < rank), original.ndim):
@@ -186,17 +207,29 @@ class Slices:
             had[:_LARGEST] += held[:_LARGEST]
             np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
-    def worst(self, limits: Tolerances) -> SliceComparison | None:
-        """Return the slice furthest beyond its limit, or nearest to it; None without one."""
+    def worst(self, limits: Tolerances, alone: Slices) -> SliceComparison | None:
+        """Return the slice furthest beyond its limit, or nearest to it; None without one.
+
+        `alone` is how far the rounded weights alone move slices, empty if that is not known.
+        """
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
-            places = np.flatnonzero(_numbers(sums) >= ENOUGH)
-            if not places.size:
-                continue
             sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
             least = max(limits.least, LEAST * self.largest)
-            off = _errors(sums, limits) / _norms(sums, limits, least)
+            norms, numbers = _norms(sums, limits, least), _numbers(sums)
+            few, moves = numbers < ENOUGH, np.zeros(len(norms))
+            if key in alone.axes:
+                moves = ALLOWED * _noise(alone.axes[key], limits, self.tiny) / norms
+                is_judged = ~few | (moves > 0)
+            else:
+                is_judged = ~few | (self.tiny & ~_are_small_by_chance(sums, sizes))
+            places = np.flatnonzero(is_judged & (sums[_COUNT] > 0))
+            if not places.size:
+                continue
+            off = _errors(sums, limits) / norms
             limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
+            slack = 1.0 if self.tiny else slack_of(numbers)
+            limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
             row = (sizes[at] / sizes.max(), off[at], limit[at])
             found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
@@ -207,6 +240,20 @@ def _errors(sums: Array, limits: Tolerances) -> Array:
     return sums[_WORST] if limits.strict else np.sqrt(sums[_ERRORS])
 
 
+def _noise(sums: Array, limits: Tolerances, tiny: bool) -> Array:
+    """Return how far noise moves slices; of a tiny output at least as far as the whole axis.
+
+    That of a single number may be small by chance.
+    """
+    own = _errors(sums, limits)
+    if not tiny:
+        return own
+    if limits.strict:
+        return np.full_like(own, own.max())
+    mean = np.square(own).sum() / max(1.0, sums[_COUNT].sum())
+    return np.maximum(own, np.sqrt(mean * sums[_COUNT]))
+
+
 def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
     """Return what the errors of slices are relative to."""
     if limits.strict:
@@ -214,6 +261,14 @@ def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
     floor = least * np.sqrt(np.maximum(sums[_COUNT], 1))
     norms = np.sqrt(sums[_ALL]) * _scales(sums)
     return np.maximum(norms, np.maximum(floor, np.finfo(np.float64).tiny))
+
+
+def _are_small_by_chance(sums: Array, sizes: Array) -> Array:
+    """Tell of each slice whether one as small is likely among as many of normal numbers."""
+    counted = sums[_COUNT] > 0
+    usual = math.sqrt(float(np.square(sizes[counted]).mean()))
+    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(sums), 1.0)
+    return np.count_nonzero(counted) * share > BY_CHANCE
 
 
 def _scales(sums: Array) -> Array:

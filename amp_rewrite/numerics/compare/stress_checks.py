@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.compare.distance import OutputComparison, OutputSize, is_float, results
+from amp_rewrite.numerics.compare.distance import OutputComparison, is_float, results
 from amp_rewrite.numerics.compare.intermediates import known_or
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
 from amp_rewrite.numerics.compare.moved_inputs import is_as_far, stepped
@@ -108,9 +108,8 @@ class StressChecks:
         first = next(alternatives, None)
         if first is None:
             return None
-        runs = 1 if self.run.inside is None else self.run.inside.runs
         left = self.budget - (time.perf_counter() - self.started)
-        if runs * self.run.seconds > left:
+        if self.run.inside.runs * self.run.seconds > left:
             return StressResult(kind, (), "left out", "the time is used up")
         self.progress(f"verifying: stress inputs, {kind}")
         why = ""
@@ -128,7 +127,7 @@ class StressChecks:
 
     def _compare_kind(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
         made = self.run.run_at_once(feeds)
-        found = self.run.compare(feeds, expected, made, self._usual_sizes())
+        found = self.run.compare(feeds, expected, made, self.run.outputs)
         outputs = results(found.outputs)
         failures = [failure_of(output) for output in outputs if not output.ok]
         base, counts = self.inputs.base, self.plausible.links.steps.counts
@@ -143,11 +142,6 @@ class StressChecks:
             return StressResult(kind, changed, "held", "", outputs)
         why = "; ".join(failures) or "values inside overflow, though the outputs do not show it"
         return StressResult(kind, changed, "failed", why, outputs, first)
-
-    def _usual_sizes(self) -> dict[str, OutputSize]:
-        """Return the usual sizes of outputs: what is smaller here is held to them."""
-        least = self.run.low.smallest_normal
-        return {name: seen.size.at_least(least) for name, seen in self.run.outputs.items()}
 
     def _is_sensitive(
         self,
@@ -164,7 +158,7 @@ class StressChecks:
         rng, base, step = np.random.default_rng(self.inputs.seed), self.inputs.base, self.run.low
         rounded = {n: _move_floats(rng, v, base.get(n), step.rtol) for n, v in feeds.items()}
         moved = self.run.run_original(rounded)
-        there = self.run.compared(expected, moved, self._usual_sizes(), apart)
+        there = self.run.compared(expected, moved, self.run.outputs, apart)
         return all(
             here.ok or is_as_far(here, there)
             for here, there in zip(outputs, results(there), strict=True)
@@ -172,8 +166,6 @@ class StressChecks:
 
     def _look_inside(self, feeds: Feeds, known: Mapping[str, Any]) -> tuple[Inside | None, bool]:
         """Return the first value that went wrong, and whether any overflows."""
-        if self.run.inside is None:
-            return None, False
         comparer = self.run.inside.fresh()
         run = known_or(known, partial(self.run.run_rewritten, feeds))
         comparer.add(partial(self.run.run_original, feeds), run)

@@ -25,7 +25,6 @@ from amp_rewrite.kernels.rounding_table import of_target as rounding_of
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import (
     Comparer,
-    OutputSize,
     Tolerances,
     add_feed,
     results,
@@ -69,7 +68,8 @@ class Verification:
     Attributes:
         low: The lowest precision of the rewritten model.
         outputs: A comparison for each output, over all feeds.
-        inside: The comparison of the values inside, or None if none of them can be fetched.
+        inside: The comparison of the values inside.
+        on_device: That of the outputs on execution providers; None if there are none.
         seconds: How long the two models took on the last feed, their outputs alone.
         control: The same comparisons for the rounded weights alone.
         moves: The same for the original where its inputs move by one part in a million.
@@ -84,17 +84,17 @@ class Verification:
         tolerances: Tolerances,
         target: targets.Target,
         *,
-        threads: int,
-        inside: bool,
+        threads: int = 0,
+        providers: tuple[str, ...] = (),
     ) -> None:
-        """Load both models; `inside` makes the values inside fetchable.
+        """Load both models; the rewritten one runs on execution `providers` too.
 
         Raises:
             OptionError: The models have different inputs or outputs.
             RunError: ONNX Runtime cannot load one of them.
         """
         self.target = target.name
-        self.before, self.after, self.threads = before, after, threads
+        self.before = before
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances
         names, names_after = (
@@ -104,18 +104,17 @@ class Verification:
         self.outputs, self.control, self.moves = (
             {name: Comparer(name, tolerances) for name in names} for _ in range(3)
         )
-        self.inside = IntermediateComparer(before, after) if inside else None
-        pairs = {} if self.inside is None else self.inside.pairs
-        floats = () if self.inside is None else self.inside.names
+        self.inside = IntermediateComparer(before, after)
+        floats = self.inside.names
         self._masked = MaskedRows(before.model, floats)
-        fetched = [*names, *pairs]
+        fetched = [*names, *self.inside.pairs]
         raised, emulated = raised_for_sums(after.model, target, self.low), after
         if raised is not after.model and set(names_in(raised.graph)).issuperset(fetched):
             emulated = TypedModel(raised)
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        self._sums, self._others = sums, other_inputs(before, emulated) if inside else []
+        self._sums, self._others = sums, other_inputs(before, emulated)
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
@@ -132,6 +131,8 @@ class Verification:
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
+        if providers:
+            self.on_device = DeviceChecks(before, after, providers, tolerances, threads)
         self.worst_feeds: Feeds | None = None
         self._seen: Run | None = None
         self._worst_share = -1.0
@@ -140,17 +141,10 @@ class Verification:
         self.count = 0
         self.seconds = 0.0
 
-    def device(self, providers: tuple[str, ...]) -> None:
-        """Run the rewritten model on execution providers too."""
-        if providers:
-            self.on_device = DeviceChecks(
-                self.before, self.after, providers, self.tolerances, self.threads
-            )
-
     @property
     def shapes(self) -> Mapping[str, Shape]:
         """The shapes of the values of the original for the first feed, by name."""
-        return {} if self.inside is None else self.inside.shapes
+        return self.inside.shapes
 
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the original, by default its outputs and selections."""
@@ -166,8 +160,7 @@ class Verification:
 
     def run_at_once(self, feeds: Feeds) -> dict[str, Any]:
         """Return the outputs of the rewritten model, and what else can be held at once."""
-        inner = () if self.inside is None else self.inside.at_once()
-        return self.run_rewritten(feeds, {*self._ends_of(None), *inner})
+        return self.run_rewritten(feeds, {*self._ends_of(None), *self.inside.at_once()})
 
     def add(self, feeds: Feeds, *, inside: bool, yardsticks: bool = True) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`.
@@ -175,8 +168,7 @@ class Verification:
         Without `yardsticks` nothing says what rounded weights or moved inputs make of it.
         """
         self.count += 1
-        if self.inside is not None:
-            self.inside.measure(feeds, partial(self.run_original, feeds))
+        self.inside.measure(feeds, partial(self.run_original, feeds))
         start = time.perf_counter()
         expected = self.run_original(feeds)
         outputs = self.run_at_once(feeds) if inside else self.run_rewritten(feeds)
@@ -195,7 +187,7 @@ class Verification:
             self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
         elif yardsticks:
             self._add_yardsticks(feeds, expected, apart)
-        if inside and self.inside is not None:
+        if inside:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
             self.inside.add(partial(self.run_original, feeds), known_or(known, run))
@@ -208,9 +200,9 @@ class Verification:
         feeds: Feeds,
         expected: Mapping[str, Any],
         made: Mapping[str, Any],
-        usual: Mapping[str, OutputSize] | None = None,
+        usual: Mapping[str, Comparer] | None = None,
     ) -> Compared:
-        """Compare the outputs of one feed; `usual` is the size that they have on other feeds.
+        """Compare the outputs of one feed; `usual` is the comparison on other feeds.
 
         If they fail, another selection of near ties is looked for, and rows that are masked whole.
         """
@@ -253,7 +245,7 @@ class Verification:
         self,
         expected: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        usual: Mapping[str, OutputSize] | None,
+        usual: Mapping[str, Comparer] | None,
         apart: Mapping[str, Array] | None = None,
     ) -> dict[str, Comparer]:
         """Compare the outputs of one feed; rows in `apart` must only stay finite."""
@@ -271,12 +263,11 @@ class Verification:
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
-        comparer, rounds = self.inside if inside else None, self.weights_alone.rounds
         wrong: tuple[Inside, ...] = ()
-        if comparer is not None and self._seen is not None and unfinished is None:
+        if inside and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._others, self.low, self._sums)
             try:
-                wrong = misfits(self.before, comparer, seen)
+                wrong = misfits(self.before, self.inside, seen)
             except OutOfTimeError:
                 unfinished = "the time was over before the nodes inside were compared one by one"
         return VerifyReport(
@@ -286,16 +277,10 @@ class Verification:
             data=data,
             tolerances=self.tolerances,
             outputs=tuple(
-                judged(
-                    output_comparer,
-                    self.control[name],
-                    self.moves[name],
-                    self.tolerances,
-                    rounds=rounds,
-                )
-                for name, output_comparer in self.outputs.items()
+                judged(comparer, self.control[name], self.moves[name])
+                for name, comparer in self.outputs.items()
             ),
-            infinities=() if comparer is None else comparer.infinities(),
+            infinities=self.inside.infinities() if inside else (),
             misfits=wrong,
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,

@@ -189,10 +189,9 @@ def compared_models(
     name = ways.get("target")
     kernels = targets.of_provider(providers[0]) if name is None and providers else None
     kernels = kernels or targets.find(name or recorded_target(after.model) or targets.DEFAULT)
-    inside = intermediates or stress
     before = TypedModel.of(original)
-    run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(device_providers(providers))
+    devices = device_providers(providers)
+    run = Verification(before, after, tolerances, kernels, threads=threads, providers=devices)
     return verified(
         run,
         data,

@@ -222,7 +222,7 @@ class VerifyReport(Shown):
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:
                 yield explained(output, self.predicted[output.name])
-        yield from () if self.device is None else self.device.details
+        yield from () if self.device is None else self.device.lines
         yield from self.notes()
         yield test_of(self.tolerances)
 

@@ -44,12 +44,6 @@ class WeightsAlone:
             return None
 
     @cached_property
-    def rounds(self) -> bool:
-        """Whether a weight has other numbers than in the original: in a 16-bit file none has."""
-        constants = rounded_constants(self._original.model, self._rewritten)
-        return any(not np.array_equal(old.numpy(), new.numpy()) for _, old, new in constants)
-
-    @cached_property
     def _session(self) -> Evaluator | None:
         """The session; None where no weight is low or it cannot be loaded."""
         model = with_rounded_weights(self._original, self._rewritten)

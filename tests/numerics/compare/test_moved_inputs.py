@@ -106,7 +106,7 @@ def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> Non
     found.add(right, right + 0.0017 * small)
     control.add(right, right)
     moves.add(right, right + 6e-7 * small)
-    assert judged(found, control, moves, limits, rounds=False).ok
+    assert judged(found, control, moves).ok
 
 
 @pytest.mark.parametrize("length", [64, 384])
@@ -122,4 +122,4 @@ def test_small_numbers_of_an_embedding_are_not_judged_where_nothing_was_rounded(
     found.add(right, right + 2e-3 * noise)
     control.add(right, right)
     moves.add(right, right + 1e-6 * noise * (np.arange(length) != 20))
-    assert judged(found, control, moves, limits, rounds=False).ok
+    assert judged(found, control, moves).ok

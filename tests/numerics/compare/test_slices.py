@@ -117,6 +117,22 @@ def test_numbers_that_are_small_by_chance_fail_no_good_model(kind: str, low: int
         assert report.outputs[0].slice is None or report.outputs[0].slice.ok
 
 
+@pytest.mark.parametrize("wrong", [0.5, 0.0, -1.0])
+def test_scores_of_which_few_are_large_are_seen_too(wrong: float) -> None:
+    rng = RNG(4)
+    scores = np.exp(-(rng.uniform(1, 12, (1, 50, 9)) ** 1.5))  # 1 to 5 of 50 count in each class
+    scores[0, 7, 0] = 0.9
+    right = np.concatenate([rng.uniform(100, 640, (1, 50, 4)), scores], 2)
+    for scale in (1.0, wrong):
+        found = right * np.r_[np.ones(4), np.full(9, scale)]
+        noise = right * (1 + 3e-4 * rng.standard_normal(right.shape))
+        limits = Tolerances.of(FLOAT16)
+        comparers = [Comparer("y", limits) for _ in range(2)]
+        for comparer, other in zip(comparers, (found, noise), strict=True):
+            comparer.add(right, other)
+        assert comparers[0].result(comparers[1]).ok is (scale == 1)
+
+
 def test_classes_that_one_rounding_makes_equal_may_be_swapped() -> None:
     original = np.array([[0.2, 0.99999, 1.0, 0.1]] * 4)
     for gap, agree in ((1e-5, 1.0), (0.003, 0.0)):
@@ -152,6 +168,6 @@ def test_a_feed_in_which_nothing_was_found_hides_no_slice(order: tuple[int, int]
     for count in order:
         right = np.array([600.0, 0.5]) * rng.choice([-1, 1], (count, 2))
         slices.add(right, np.tile([0.0, 0.4], (count, 1)), 2)
-    worst = slices.worst(Tolerances.of(FLOAT16).of_slices)
+    worst = slices.worst(Tolerances.of(FLOAT16).of_slices, Slices())
     assert worst is not None
     assert (worst.index, worst.ok) == (1, False)
