@@ -42,9 +42,6 @@ _INDEX: Mapping[str, int] = {
 # operators: of these NonZero reads what is true
 _COMPARES = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
-_GATHERS_FROM = 11
-"""The opset from which GatherElements is there, which takes the values of a selection."""
-
 Values = Mapping[str, Any]
 Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
 """Loads the rewritten model, changed by a function, with more values fetched."""
@@ -138,11 +135,10 @@ class ToldModel:
 def _selections_of(before: TypedModel, after: ir.Model) -> Iterator[Selection]:
     """Yield the nodes of a main graph that select by floats, and that both models have."""
     kept = {name: _spelled(node) for node in after.graph if (name := _index_of(node))}
-    old = after.graph.opset_imports.get("", 0) < _GATHERS_FROM
     for node in before.model.graph:
         name, reads = _index_of(node), _reads(node, before)
         gives_values = _INDEX.get(operator(node)) == 1
-        if reads is None or (old and gives_values) or kept.get(name) != _spelled(node):
+        if reads is None or kept.get(name) != _spelled(node):
             continue
         axis = node.attributes.get_int("axis", -1 if gives_values else 0)
         yield Selection(node.op_type, node.name or "", name, axis, reads)

@@ -10,7 +10,7 @@ fails; with, it is in doubt, as rounding the weights alone gives the same error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -46,40 +46,32 @@ class WeightsAlone:
     @cached_property
     def _session(self) -> Evaluator | None:
         """The session; None where no weight is low or it cannot be loaded."""
-        model = with_rounded_weights(self._original, self._rewritten)
+        model = _with_rounded_weights(self._original, self._rewritten)
         try:
             return None if model is None else Evaluator(model, threads=self._threads)
         except AmpError:
             return None
 
 
-def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:
+def _with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:
     """Return the original with the numbers to which a rewrite rounded its constants; None for none.
 
     A rewrite keeps the name of a weight, or calls it a cast of what it was, and the graphs inside
     nodes stand in one order in both.
     """
-    model = original.copy()
-    constants = [*rounded_constants(model.model, rewritten)]
-    for value, _, rounded in constants:
-        node = value.producer()
-        if node is None:
-            value.const_value = rounded
-        else:
-            node.attributes["value"] = ir.AttrTensor("value", rounded)
-    return model if constants else None
-
-
-def rounded_constants(
-    original: ir.Model, rewritten: ir.Model
-) -> Iterator[tuple[ir.Value, ir.TensorProtocol, ir.TensorProtocol]]:
-    """Yield the constants that a rewrite rounded: before, and rounded as float32."""
-    graphs = ([m.graph, *m.graph.subgraphs()] for m in (original, rewritten))
+    model, is_changed = original.copy(), False
+    graphs = ([m.graph, *m.graph.subgraphs()] for m in (model.model, rewritten))
     for graph, other in zip(*graphs, strict=False):
         low = {origin(n): t for n, (_, t) in _constants(other).items() if is_low_tensor(t)}
         for name, (value, tensor) in _constants(graph).items():
-            if name in low and _is_rounded_from(tensor, low[name]):
-                yield value, tensor, widen(low[name])
+            if name not in low or not _is_rounded_from(tensor, low[name]):
+                continue
+            is_changed, node = True, value.producer()
+            if node is None:
+                value.const_value = widen(low[name])
+            else:
+                node.attributes["value"] = ir.AttrTensor("value", widen(low[name]))
+    return model if is_changed else None
 
 
 def _constants(graph: ir.Graph) -> Constants:
