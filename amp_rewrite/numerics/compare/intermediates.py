@@ -118,6 +118,16 @@ def chunked(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str
         yield chunk
 
 
+def read_in_parts(names: Sequence[str], *runs: Run) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Yield values of models, as many at once as the budget allows by how large others were."""
+    count = _FIRST_CHUNK
+    while names:
+        results = tuple(run(names[:count]) for run in runs)
+        yield results
+        each = max(1, sum(map(_nbytes, results)) // count)
+        names, count = names[count:], min(max(1, BUDGET_BYTES // each), 2 * count)
+
+
 class IntermediateComparer:
     """Compares all values inside two models feed by feed.
 
@@ -151,14 +161,10 @@ class IntermediateComparer:
         if shapes == self._measured:
             return
         bytes_of: dict[str, int] = {}
-        names, count = list(dict.fromkeys(self.pairs.values())), _FIRST_CHUNK
-        while names:
-            values = run_original(set(names[:count]))
+        for (values,) in read_in_parts(list(dict.fromkeys(self.pairs.values())), run_original):
             bytes_of |= {name: int(np.asarray(value).nbytes) for name, value in values.items()}
             for name, value in values.items():
                 self.shapes.setdefault(name, np.shape(value))
-            each = max(1, 2 * _nbytes(values) // len(values))
-            names, count = names[count:], min(max(1, BUDGET_BYTES // each), 2 * count)
         self.sizes = {name: bytes_of[before] for name, before in self.pairs.items()}
         self._measured = shapes
 

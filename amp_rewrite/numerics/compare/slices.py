@@ -32,7 +32,7 @@ SLICE_ERROR = 0.1
 """The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
-"""Of how many numbers of one size a slice has to consist to be judged by its own scale alone."""
+"""Of how many numbers a slice has to consist to be judged by its own scale alone."""
 
 TINY = 64
 """An output of at most that many elements is a state: each number counts by itself."""
@@ -71,9 +71,9 @@ _DENSITY = math.sqrt(2 / math.pi)
 _SHARE = 1e-3
 """By how much a sum of shares may differ from 1."""
 
-_COUNT, _ALL, _TOTALS, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(8)
+_COUNT, _ALL, _TOTALS, _SQUARES, _ERRORS, _LARGEST, _WORST = range(7)
 """The rows of an axis' sums: elements other than zero, all elements, original, original^2,
-original^4, difference^2, and the largest magnitudes of the original and of the difference."""
+difference^2, and the largest magnitudes of the original and of the difference."""
 
 _LOGS = np.log([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 _RATIOS = np.log([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
@@ -166,7 +166,7 @@ class Slices:
 
     Attributes:
         axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
-            shape (8, slices).
+            shape (7, slices).
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
@@ -191,7 +191,7 @@ class Slices:
         for axis in range(int(original.ndim < rank), original.ndim):
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
-            held = np.empty((8, sums.size))
+            held = np.empty((7, sums.size))
             held[_COUNT] = np.count_nonzero(original, others)
             held[_ALL] = original.size // sums.size
             held[_TOTALS], held[_SQUARES] = original.sum(others), sums
@@ -199,7 +199,6 @@ class Slices:
                 continue
             errors = np.square(difference) if errors is None else errors
             held[_ERRORS] = errors.sum(others)
-            held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
             key = axis - original.ndim, sums.size
@@ -216,7 +215,7 @@ class Slices:
         for key, sums in self.axes.items():
             sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
             least = max(limits.least, LEAST * self.largest)
-            norms, numbers = _norms(sums, limits, least), _numbers(sums)
+            norms, numbers = _norms(sums, limits, least), sums[_COUNT]
             few, moves = numbers < ENOUGH, np.zeros(len(norms))
             if key in alone.axes:
                 moves = ALLOWED * _noise(alone.axes[key], limits, self.tiny) / norms
@@ -267,7 +266,7 @@ def _are_small_by_chance(sums: Array, sizes: Array) -> Array:
     """Tell of each slice whether one as small is likely among as many of normal numbers."""
     counted = sums[_COUNT] > 0
     usual = math.sqrt(float(np.square(sizes[counted]).mean()))
-    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(sums), 1.0)
+    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(sums[_COUNT], 1.0)
     return np.count_nonzero(counted) * share > BY_CHANCE
 
 
@@ -288,11 +287,6 @@ def _moments(sums: Array) -> tuple[Array, Array]:
     numbers = np.maximum(sums[_ALL], 1)
     square = sums[_SQUARES] / numbers
     return square, np.sqrt(np.maximum(square - np.square(sums[_TOTALS] / numbers), 0))
-
-
-def _numbers(sums: Array) -> Array:
-    """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
-    return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
 
 
 def _differ_widely(sums: Array) -> bool:

@@ -5,8 +5,8 @@ Evidence: that of verification.py, whose findings these are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amp_rewrite import targets
@@ -20,7 +20,6 @@ from amp_rewrite.numerics.compare.verify_records import (
     StressReport,
     doubt_of,
     error_of,
-    explained,
     failure_of,
     output_line,
     test_of,
@@ -60,8 +59,6 @@ class VerifyReport(Shown):
             object of 2 GiB or more.
         unfinished: What a time limit kept from being compared; None if nothing was.
         fed_back: The models after many calls, with states fed back; None if none was found.
-        predicted: Output -> the error that rounding is predicted to make, relative to its spread;
-            empty without `verify --budget`. It never fails a model.
     """
 
     precision: str
@@ -81,7 +78,6 @@ class VerifyReport(Shown):
     refused: str | None = None
     unfinished: str | None = None
     fed_back: FedBack | None = None
-    predicted: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def ok(self) -> bool:
@@ -219,9 +215,6 @@ class VerifyReport(Shown):
             f"{counted(self.feeds, 'feed')} ({self.data})"
         )
         yield from map(output_line, self.outputs)
-        for output in self.outputs:
-            if output.error is not None and output.name in self.predicted:
-                yield explained(output, self.predicted[output.name])
         yield from () if self.device is None else self.device.lines
         yield from self.notes()
         yield test_of(self.tolerances)
