@@ -8,7 +8,7 @@ filter with a state in 16 bits (same file): of 16 steps it passes, of 1,000 it f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.compare.distance import OutputComparison, is_as_far, is_float, results
+from amp_rewrite.numerics.compare.distance import is_as_far, is_float, results
 from amp_rewrite.numerics.compare.intermediates import known_or
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in, stepped
-from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.numerics.compare.verification import Compared, Verification
 from amp_rewrite.numerics.compare.verify_records import (
     UNNORMALISED,
     Inside,
@@ -28,7 +28,7 @@ from amp_rewrite.numerics.compare.verify_records import (
     StressResult,
     failure_of,
 )
-from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.inputs.batches import Feeds
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs, root_mean_square
@@ -133,7 +133,7 @@ class StressChecks:
         changed = tuple(
             _describe_input(n, a) for n, a in feeds.items() if a is not base.get(n) or n in counts
         )
-        if failures and self._is_sensitive(feeds, expected, found.apart, outputs):
+        if failures and self._is_sensitive(feeds, expected, found):
             why = "the original itself goes as far where its inputs are rounded"
             return StressResult(kind, changed, "left out", why, outputs)
         first, overflows = self._look_inside(feeds, made)
@@ -142,13 +142,7 @@ class StressChecks:
         why = "; ".join(failures) or "values inside overflow, though the outputs do not show it"
         return StressResult(kind, changed, "failed", why, outputs, first)
 
-    def _is_sensitive(
-        self,
-        feeds: Feeds,
-        expected: Mapping[str, Any],
-        apart: Mapping[str, Array],
-        outputs: Sequence[OutputComparison],
-    ) -> bool:
+    def _is_sensitive(self, feeds: Feeds, expected: Mapping[str, Any], found: Compared) -> bool:
         """Tell whether the original itself is off as far if its inputs are off by the tolerance.
 
         A spectrum of a constant is one line and the rest next to nothing: nothing that rounds can
@@ -156,12 +150,10 @@ class StressChecks:
         """
         rng, base, step = np.random.default_rng(self.inputs.seed), self.inputs.base, self.run.low
         rounded = {n: _move_floats(rng, v, base.get(n), step.rtol) for n, v in feeds.items()}
-        moved = self.run.run_original(rounded)
-        there = self.run.compared(expected, moved, self.run.outputs, apart)
-        return all(
-            here.ok or is_as_far(here, there)
-            for here, there in zip(outputs, results(there), strict=True)
-        )
+        moved_outputs = self.run.run_original(rounded)
+        there = self.run.compared(expected, moved_outputs, self.run.outputs, found.apart)
+        pairs = zip(results(found.outputs), results(there), strict=True)
+        return all(here.ok or is_as_far(here, moved) for here, moved in pairs)
 
     def _look_inside(self, feeds: Feeds, known: Mapping[str, Any]) -> tuple[Inside | None, bool]:
         """Return the first value that went wrong, and whether any overflows."""
