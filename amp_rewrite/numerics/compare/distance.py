@@ -11,8 +11,8 @@ never for more than their size. A single number is measured by its size.
 3. `classes`: the rows whose largest element is another one, at most 1 %.
 4. `slice`: where slices along an axis differ widely in size or spread, each by its own (slices.py).
 5. No finite element is lost: none becomes NaN or infinite.
-6. Integers may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`)
-   every element is held to that instead of 1 to 3.
+6. Integers may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`) every element is
+   held to that instead of 1 to 3.
 7. An output that is one number everywhere in the original is not compared: it proves nothing.
 
 Evidence: a year, a latitude and a price of which the file has lost all but the offset

@@ -5,7 +5,7 @@ the inputs that the rewritten model gives it. Cancellation, steep functions and 
 of these; another weight, a lost fraction or a state that was reset do not. How much of a difference
 is rounding is measured: the node is run once more on inputs and weights moved by a rounding each.
 
-Evidence: tests/corpus/test_broken_on_purpose.py: 15 of 197 breakages are found by this alone (7 in
+Evidence: tests/corpus/test_broken_on_purpose.py: 16 of 197 breakages are found by this alone (7 in
 magika alone), since the outputs pass.
 """
 

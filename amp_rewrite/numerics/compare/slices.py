@@ -46,8 +46,8 @@ rounded weights bring about half of what rounded arithmetic does."""
 BY_CHANCE = 0.1
 """How many slices as small as one are expected among normal numbers if it is small by chance.
 
-Where no weight was rounded nobody knows what rounding brings to such a slice, as to a number near
-zero of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
+Where the rounded weights alone are not run nobody knows what rounding brings to such a slice, as to
+a number near zero of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
 """Relative to the largest magnitude of the output: float32's own rounding."""
@@ -215,8 +215,8 @@ class Slices:
         for key, sums in self.axes.items():
             sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
             least = max(limits.least, LEAST * self.largest)
-            norms, numbers = _norms(sums, limits, least), sums[_COUNT]
-            few, moves = numbers < ENOUGH, np.zeros(len(norms))
+            norms = _norms(sums, limits, least)
+            few, moves = sums[_COUNT] < ENOUGH, np.zeros(len(norms))
             if key in alone.axes:
                 moves = ALLOWED * _noise(alone.axes[key], limits, self.tiny) / norms
                 is_judged = ~few | (moves > 0)
@@ -227,7 +227,7 @@ class Slices:
                 continue
             off = _errors(sums, limits) / norms
             limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
-            slack = 1.0 if self.tiny else slack_of(numbers)
+            slack = 1.0 if self.tiny else slack_of(sums[_COUNT])
             limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
             row = (sizes[at] / sizes.max(), off[at], limit[at])
