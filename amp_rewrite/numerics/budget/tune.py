@@ -184,6 +184,6 @@ class _Tune:
             targets.find(painter.options.chosen_target),
         )
         for each in self.feeds:
-            verification.add(each, inside=False, control=False)
+            verification.add(each, inside=False, yardsticks=False)
         report = verification.report("", inside=False, stress=None)
         return tolerance.loss(report.outputs)

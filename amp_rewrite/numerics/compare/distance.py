@@ -57,10 +57,8 @@ AGREEMENT = 0.99
 ROUNDINGS = 4.0
 """How many of its roundings the relative tolerance of a type is."""
 
-AS_FAR = 2.0
-"""How many times as far as a yardstick an output may be off to be called as far off."""
-
 Fault = Literal["", "shape", "lost", "error", "largest", "classes", "slice", "elements"]
+Excuse = Literal["", "weights", "original"]
 
 
 def yardstick(size: float, spread: float, numbers: float) -> float:
@@ -88,7 +86,8 @@ class OutputComparison:
             aside; None without rows of classes.
         shares: Measure -> which share of its limit it is; more than 1 fails.
         fault: The first measure that fails; "" if it passes.
-        excused: Whether it fails, and the rounded weights alone are as far off.
+        excuse: Which yardstick moves the output as far although it fails: the rounded "weights"
+            alone, or the "original" where its inputs move by one part in a million; "" for none.
         constant: The one number that all elements of the original are, if it is 0 or there are
             several: that the other model agrees says nothing.
         apart: How many elements lie in rows that are masked whole: they only must stay finite.
@@ -111,7 +110,7 @@ class OutputComparison:
     shape_differs: bool
     shares: Mapping[Fault, float] = field(default_factory=dict["Fault", float])
     fault: Fault = ""
-    excused: bool = False
+    excuse: Excuse = ""
     constant: float | None = None
     apart: int = 0
     slice: SliceComparison | None = None
@@ -390,16 +389,6 @@ class Comparer:
         if not self.is_float or not original * rewritten:
             return None if original == rewritten or not self.is_float else 0.0
         return self.sums[3] / math.sqrt(original * rewritten)
-
-
-def is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
-    """Tell whether a yardstick fails, too, by about as much in every measure that fails."""
-    if other.ok or output.fault in ("shape", "lost"):
-        return False
-    return all(
-        share <= max(1.0, AS_FAR * other.shares.get(name, 0.0))
-        for name, share in output.shares.items()
-    )
 
 
 def add_feed(

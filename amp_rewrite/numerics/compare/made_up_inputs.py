@@ -108,10 +108,3 @@ def _floats(values: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
             array = np.asarray(item)
             if item is not None and is_float(array):
                 yield name, array.astype(np.float32) if array.dtype.kind != "f" else array
-
-
-def stepped(array: Array, steps: Array, rng: np.random.Generator) -> Array:
-    """Return floats that are off by steps, up or down; what would not stay finite stays."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        moved = (array + steps * rng.choice([-1.0, 1.0], array.shape)).astype(array.dtype)
-    return np.where(np.isfinite(moved), moved, array)

@@ -26,7 +26,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, chunked
-from amp_rewrite.numerics.compare.made_up_inputs import stepped
+from amp_rewrite.numerics.compare.moved_inputs import stepped
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel

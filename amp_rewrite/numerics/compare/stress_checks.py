@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.compare.distance import is_as_far, is_float, results
+from amp_rewrite.numerics.compare.distance import is_float, results
 from amp_rewrite.numerics.compare.intermediates import known_or
-from amp_rewrite.numerics.compare.made_up_inputs import lost_in, stepped
+from amp_rewrite.numerics.compare.made_up_inputs import lost_in
+from amp_rewrite.numerics.compare.moved_inputs import is_as_far, stepped
 from amp_rewrite.numerics.compare.verification import Compared, Verification
 from amp_rewrite.numerics.compare.verify_records import (
     UNNORMALISED,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import OptionError, OutOfTimeError
+from amp_rewrite.errors import OptionError, OutOfTimeError, RunError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
@@ -32,10 +33,11 @@ from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
+from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.selections import ToldModel
 from amp_rewrite.numerics.compare.verify_records import FedBack, Inside, StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, judged
+from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
@@ -70,6 +72,7 @@ class Verification:
         on_device: That of the outputs on execution providers; None if there are none.
         seconds: How long the two models took on the last feed, their outputs alone.
         control: The same comparisons for the rounded weights alone.
+        moves: The same for the original where its inputs move by one part in a million.
         worst_feeds: The feed on which an output is furthest off; None before the first.
         left_out: Feeds that do not count, with the reasons.
     """
@@ -98,8 +101,8 @@ class Verification:
             [value.name or "" for value in typed.model.graph.outputs] for typed in (before, after)
         )
         _check_same("outputs", names, names_after)
-        self.outputs, self.control = (
-            {name: Comparer(name, tolerances) for name in names} for _ in range(2)
+        self.outputs, self.control, self.moves = (
+            {name: Comparer(name, tolerances) for name in names} for _ in range(3)
         )
         self.inside = IntermediateComparer(before, after)
         floats = self.inside.names
@@ -159,10 +162,10 @@ class Verification:
         """Return the outputs of the rewritten model, and what else can be held at once."""
         return self.run_rewritten(feeds, {*self._ends_of(None), *self.inside.at_once()})
 
-    def add(self, feeds: Feeds, *, inside: bool, control: bool = True) -> None:
+    def add(self, feeds: Feeds, *, inside: bool, yardsticks: bool = True) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`.
 
-        Without `control` nothing says what the rounded weights alone make of it.
+        Without `yardsticks` nothing says what rounded weights or moved inputs make of it.
         """
         self.count += 1
         self.inside.measure(feeds, partial(self.run_original, feeds))
@@ -182,10 +185,8 @@ class Verification:
         add_feed(self.outputs, expected, made, apart)
         if told is not None:
             self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
-        elif control:
-            rounded = self.weights_alone.run(feeds, self.outputs)
-            if rounded is not None:
-                add_feed(self.control, expected, rounded, apart)
+        elif yardsticks:
+            self._add_yardsticks(feeds, expected, apart)
         if inside:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
@@ -228,6 +229,18 @@ class Verification:
             return self.run_rewritten(feeds, names)
         return self.told.session.run(told, names)
 
+    def _add_yardsticks(
+        self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
+    ) -> None:
+        """Compare what rounded weights alone and moved inputs make of a feed, where they run."""
+        rounded = self.weights_alone.run(feeds, self.outputs)
+        if rounded is not None:
+            add_feed(self.control, expected, rounded, apart)
+        moved_feeds = moved(feeds, self.count)
+        if moved_feeds is not None:
+            with suppress(RunError):
+                add_feed(self.moves, expected, self.run_original(moved_feeds), apart)
+
     def compared(
         self,
         expected: Mapping[str, Any],
@@ -264,7 +277,8 @@ class Verification:
             data=data,
             tolerances=self.tolerances,
             outputs=tuple(
-                judged(comparer, self.control[name]) for name, comparer in self.outputs.items()
+                judged(comparer, self.control[name], self.moves[name])
+                for name, comparer in self.outputs.items()
             ),
             infinities=self.inside.infinities() if inside else (),
             misfits=wrong,
@@ -272,6 +286,7 @@ class Verification:
             stress=stress,
             left_out=tuple(self.left_out),
             control=tuple(o for o in results(self.control) if o.elements),
+            moves=tuple(o for o in results(self.moves) if o.elements),
             selections=tuple(self.selections),
             unfinished=unfinished,
             fed_back=fed_back,

@@ -81,10 +81,10 @@ def verify(
     element at most 50 %, and if 99 % of its rows along the last axis have the same top-1 class.
     Slices of widely different scales, such as boxes beside scores, are each compared by their own.
 
-    If an output fails, and the rounded weights alone move the original as far, the verdict is "in
-    doubt". Feeds on which the original gives NaN or infinity do not count, nor does an output that
-    is one number everywhere. Near ties that are selected otherwise (TopK, ArgMax), and rows that
-    are masked whole, fail nothing.
+    If an output fails, and the rounded weights alone, or a change of the inputs by one part in a
+    million, move the original as far, the verdict is "in doubt". Feeds on which the original gives
+    NaN or infinity do not count, nor does an output that is one number everywhere. Near ties that
+    are selected otherwise (TopK, ArgMax), and rows that are masked whole, fail nothing.
 
     Outputs that are states, since an input is the same one call earlier, are fed back for up to
     1,000 calls. Stress inputs are extremes of what the inputs may be: late positions, long

@@ -50,10 +50,16 @@ def _fault_of(output: OutputComparison) -> str:
 
 
 def doubt_of(output: OutputComparison, alone: Sequence[OutputComparison], precision: str) -> str:
-    """Return why nobody can tell whether an output that fails as the weights `alone` is right."""
+    """Return why nobody can tell whether an output that a yardstick excuses is right.
+
+    `alone` is how far that yardstick moves outputs.
+    """
     far = next((f" ({_fault_of(o)})" for o in alone if o.name == output.name and not o.ok), "")
-    weights = f"rounding the weights alone to {precision} gives the same error"
-    return f"{failure_of(output)}; {weights}{far}"
+    if output.excuse == "weights":
+        weights = f"rounding the weights alone to {precision} gives the same error"
+        return f"{failure_of(output)}; {weights}{far}"
+    changes = "so does the float32 original when its inputs change by one part in 1,000,000"
+    return f"{failure_of(output)}; {changes}{far}"
 
 
 def error_of(output: OutputComparison, *, strict: bool = False) -> str:

@@ -50,6 +50,8 @@ class VerifyReport(Shown):
         left_out: Feeds that do not count, because the original is not finite on them.
         control: The errors of the model's rounded weights alone, computed in float32; empty if no
             weight is in 16 bits, or the model does not run so.
+        moves: How far the original's outputs move in float32 where its inputs move by one part in a
+            million; empty if no input can be moved.
         selections: Nodes such as TopK that choose otherwise among near ties. Outputs are compared
             for the original's choices.
         target: Whose kernels were emulated.
@@ -70,6 +72,7 @@ class VerifyReport(Shown):
     stress: StressReport | None = None
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
+    moves: tuple[OutputComparison, ...] = ()
     selections: tuple[str, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
@@ -91,11 +94,12 @@ class VerifyReport(Shown):
         """The verdict on all that was found."""
         failures = [] if self.refused is None else [self.refused]
         doubts = [] if self.unfinished is None else [self.unfinished]
+        moved = {"weights": self.control, "original": self.moves}
         for output in self.outputs:
             if output.ok:
                 continue
-            if output.excused:
-                doubts.append(doubt_of(output, self.control, self.precision))
+            if output.excuse:
+                doubts.append(doubt_of(output, moved[output.excuse], self.precision))
             else:
                 failures.append(failure_of(output))
         if self.infinities:
@@ -178,7 +182,12 @@ class VerifyReport(Shown):
         return max((output.error or 0.0 for output in self.outputs), default=0.0)
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes on stress inputs, and on what was left out, one line each."""
+        """Return notes on stress inputs, on what was left out, and on yardsticks, one line each."""
+        moved = max((output.error or 0.0 for output in self.moves), default=0.0)
+        changes = (
+            f"the float32 original changes by {percent(moved)} of the output's spread when its "
+            "inputs change by one part in 1,000,000"
+        )
         return (
             *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
@@ -194,6 +203,7 @@ class VerifyReport(Shown):
                 for o in self.outputs
                 if o.apart
             ),
+            *((changes,) if self.moves else ()),
             *(f"{s}: outputs are compared for the original's choices" for s in self.selections),
         )
 

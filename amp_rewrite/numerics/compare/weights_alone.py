@@ -11,7 +11,6 @@ fails; with, it is in doubt, as rounding the weights alone gives the same error.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,16 +21,10 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, is_as_far
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
-
-CEILING = 0.25
-"""The largest error, relative to the spread of an output, that the weights may excuse.
-
-With a quarter of it the cosine is 0.97: the numbers are not those of the model any more."""
 
 Constants = dict[str, tuple[ir.Value, ir.TensorProtocol]]
 
@@ -58,18 +51,6 @@ class WeightsAlone:
             return None if model is None else Evaluator(model, threads=self._threads)
         except AmpError:
             return None
-
-
-def judged(comparer: Comparer, control: Comparer) -> OutputComparison:
-    """Return an output's comparison, excused if it fails and the rounded weights alone do as well.
-
-    Where a tolerance was asked for, nothing is excused, for float32 weights may meet it.
-    """
-    output = comparer.result(control)
-    excusable = not output.ok and not comparer.tolerances.strict and bool(control.elements)
-    if not excusable or (output.error or 0.0) > CEILING:
-        return output
-    return replace(output, excused=is_as_far(output, control.result()))
 
 
 def _with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:

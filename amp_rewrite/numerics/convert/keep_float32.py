@@ -15,6 +15,7 @@ from amp_rewrite.numerics.budget.contributions import measure
 from amp_rewrite.numerics.budget.fit import Fit, limits_of
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
 from amp_rewrite.numerics.convert.scale import has_outliers, measured
 from amp_rewrite.numerics.convert.work import Kept, Terms, Trial
@@ -62,6 +63,7 @@ def mend(first: Trial, terms: Terms) -> Trial:
     blames = is_beyond or any(output.fault == "slice" for output in verification.outputs)
     if (
         verification.unfinished is not None  # nor is there time for more
+        or _is_unsteady(verification)
         or first.work.options.only is not None  # nothing may become float32
         or not fails_on_data(verification)
         or not (blames or terms.data is not None)
@@ -79,6 +81,12 @@ def mend(first: Trial, terms: Terms) -> Trial:
 def _doubts(trial: Trial, terms: Terms) -> bool:
     """Tell whether a trial is in doubt; not with a tolerance of the user, which a choice meets."""
     return terms.rtol is None and trial.made.verdict.status == "in doubt"
+
+
+def _is_unsteady(verification: VerifyReport) -> bool:
+    """Tell whether the original is as unsteady where outputs fail: float32 does not help."""
+    failed = [output for output in verification.outputs if not output.ok]
+    return bool(failed) and all(output.excuse == "original" for output in failed)
 
 
 def _by_budget(before: Trial, terms: Terms) -> Trial | None:

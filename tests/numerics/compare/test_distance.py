@@ -10,7 +10,6 @@ import pytest
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.numerics.compare.distance import (
     AGREEMENT,
-    AS_FAR,
     CONSTANT,
     ERROR,
     LARGEST,
@@ -20,7 +19,7 @@ from amp_rewrite.numerics.compare.distance import (
     Tolerances,
     yardstick,
 )
-from amp_rewrite.numerics.compare.weights_alone import judged
+from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, judged
 
 RNG = np.random.default_rng
 LIMITS = Tolerances.of(FLOAT16)
@@ -169,30 +168,33 @@ def test_many_columns_are_quantities_of_their_own_only_if_they_are_long(
     assert found(right, right + 0.003 * rng.standard_normal((rows, columns))).ok is ok
 
 
-@pytest.mark.parametrize(("times", "excused"), [(0.9, True), (1.1, False)])
-def test_a_yardstick_excuses_and_never_passes_what_is_as_far(times: float, excused: bool) -> None:
+@pytest.mark.parametrize(("times", "excuse"), [(0.9, "weights"), (1.1, "")])
+def test_a_yardstick_excuses_what_is_as_far_and_never_passes_it(times: float, excuse: str) -> None:
     right, noise = signs(1000), 1.2 * ERROR * signs(1000, 1)
     output = comparer(right, right + AS_FAR * times * noise)
-    made = judged(output, comparer(right, right + noise))
-    assert (made.ok, made.fault, made.excused) == (False, "error", excused)
+    control, moves = comparer(right, right + noise), comparer(right, right)
+    for yardsticks, name in (((control, moves), "weights"), ((moves, control), "original")):
+        made = judged(output, *yardsticks)
+        assert (made.ok, made.fault) == (False, "error")
+        assert made.excuse == (name if excuse else "")
     strict = Tolerances.of(FLOAT16, rtol=1e-3)
-    off = comparer(right, right + noise, strict)
-    made = judged(off, off)
-    assert (made.fault, made.excused) == ("elements", False)
+    off, still = comparer(right, right + noise, strict), comparer(right, right, strict)
+    made = judged(off, off, still)
+    assert (made.fault, made.excuse) == ("elements", "")
 
 
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
     right, noise = signs(1000), 0.9 * ERROR * signs(1000, 1)
     control = comparer(right, right + noise)
-    assert not judged(comparer(right, right + 1.3 * noise), control).excused
+    assert judged(comparer(right, right + 1.3 * noise), control, control).excuse == ""
 
 
 def test_lost_elements_are_never_excused() -> None:
     right = signs(100)
     off = comparer(right, np.r_[np.nan, right[1:]])
-    assert not judged(off, off).excused
+    assert judged(off, off, off).excuse == ""
     shape = comparer(right, right[1:])
-    assert not judged(shape, shape).excused
+    assert judged(shape, shape, shape).excuse == ""
 
 
 def test_the_limits_are_those_that_the_documents_name() -> None:

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 import amp_rewrite as amp
 from amp_rewrite.base.printable import percent
 from amp_rewrite.errors import VerdictError
+from amp_rewrite.numerics.compare.moved_inputs import CEILING
 from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.compare.weights_alone import CEILING
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 

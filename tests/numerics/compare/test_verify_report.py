@@ -40,7 +40,7 @@ SHAPE = replace(BAD, name="s", fault="shape", shape_differs=True)
 LOST = replace(BAD, name="l", fault="lost", nan=3)
 EMPTY = replace(GOOD, name="e", elements=0)
 CONSTANT = replace(GOOD, name="c", constant=2.0)
-BY_WEIGHTS = replace(BAD, excused=True)
+BY_WEIGHTS, UNSTEADY = replace(BAD, excuse="weights"), replace(BAD, excuse="original")
 
 OVERFLOW = Inside("v", "n", "Exp", inf=3)
 MISFIT = Inside("v", "n", "Exp", 0.5)
@@ -159,6 +159,12 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
         "(error 10 % of its spread, at most 4.5 % passes); worst error 10 % of the spread of "
         "output z (rounding the weights alone: 10 %)",
     ),
+    "as unsteady as the original": (
+        report(UNSTEADY),
+        "in doubt",
+        f"In doubt on {MINE}: {FIRST}; so does the float32 original when its inputs change by one "
+        "part in 1,000,000; worst error 10 % of the spread of output z",
+    ),
     "in doubt and wrong": (
         report(BY_WEIGHTS, misfits=(MISFIT,)),
         "failed",
@@ -222,6 +228,7 @@ FULL = report(
     stress=stress("doubtful", GOOD),
     left_out=LEFT,
     control=(replace(GOOD, scaled_error=0.03),),
+    moves=(replace(BAD, name="m"),),
     selections=(PICKED,),
     infinities=(Inside("v", "n", "Exp", nan=1),),
 )
