@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from click.exceptions import Exit
@@ -11,7 +12,10 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.numerics.budget.error_budget import error_budget
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
+from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
@@ -58,6 +62,11 @@ def verify(
         "Target whose kernels are emulated. Default: the provider's target, else the "
         f"target recorded in REWRITTEN, else {targets.DEFAULT}.",
     ),
+    budget: bool = option(
+        False,
+        "Also predict the error that rounding makes; a much larger one points at another fault.",
+        group=CHECKING,
+    ),
     report: Path | None = common.REPORT,
     quiet: bool = common.QUIET,
 ) -> None:
@@ -87,6 +96,14 @@ def verify(
             target=target,
             progress=progress,
         )
+        if budget:
+            progress("measuring what rounding adds")
+            ranges = input_ranges(input_range or ())
+            feeds = paths or make_inputs(original, seed=seed, ranges=ranges).batches
+            expected = error_budget(
+                original, feeds, rewritten=rewritten, target=verification.target
+            )
+            verification = replace(verification, predicted=expected.predicted)
     if report is not None:
         write_text(report, verification.to_json())
     if not quiet:

@@ -79,15 +79,21 @@ def test_tune_writes_a_list(files, capsys):
     assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
 
 
-def test_verify_names_a_weight_that_no_rounding_explains(files, capsys):
-    broken = onnx.load(convert(files))
+def test_verify_says_what_rounding_does_not_explain(files, capsys):
+    low = convert(files)
+    assert run("verify", files / "m.onnx", low, "--budget") == 0
+    said = "output y: rounding is predicted to make an error of "
+    assert said in capsys.readouterr().out
+    broken = onnx.load(low)
     for tensor in broken.graph.initializer:
         if tensor.name == "v":
             array = onnx.numpy_helper.to_array(tensor)
             tensor.CopyFrom(onnx.numpy_helper.from_array(array * array.dtype.type(1.02), "v"))
     onnx.save(broken, files / "broken.onnx")
-    assert run("verify", files / "m.onnx", files / "broken.onnx") == 1
-    assert "computes something else than the original" in capsys.readouterr().out
+    report = files / "r.json"
+    run("verify", files / "m.onnx", files / "broken.onnx", "--budget", "--report", report)
+    assert "look for a fault that is no rounding" in capsys.readouterr().out
+    assert 0 < json.loads(report.read_text())["predicted"]["y"] < 0.01
 
 
 LATE = """<ir_version: 9, opset_import: ["" : 18]>

@@ -231,6 +231,11 @@ class Comparer:
         )
 
     @property
+    def asks_yardsticks(self) -> bool:
+        """Whether the verdict rests on how far rounded weights or moved inputs move the output."""
+        return self.slices.has_few or not self.result().ok
+
+    @property
     def spread(self) -> float:
         """The yardstick of errors, over all feeds."""
         if not self.finite:

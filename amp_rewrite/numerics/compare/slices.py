@@ -206,6 +206,11 @@ class Slices:
             had[:_LARGEST] += held[:_LARGEST]
             np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
+    @property
+    def has_few(self) -> bool:
+        """Whether there are slices of few numbers."""
+        return any((sums[_COUNT] < ENOUGH).any() for sums in self.axes.values())
+
     def worst(self, limits: Tolerances, alone: Slices) -> SliceComparison | None:
         """Return the slice furthest beyond its limit, or nearest to it; None without one.
 

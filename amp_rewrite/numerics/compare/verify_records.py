@@ -24,6 +24,9 @@ UNNORMALISED = "unnormalised numbers"
 
 _EXCLUDED = "If your inputs are like that, pass --data; if not, --input-range NAME=LOW:HIGH"
 
+UNEXPLAINED = 5.0
+"""An error that many times the predicted one points at a fault that is no rounding."""
+
 
 def failure_of(output: OutputComparison) -> str:
     """Return why an output fails, in one line: by the first measure that does."""
@@ -91,6 +94,21 @@ def test_of(limits: Tolerances) -> str:
         f"an element at most {percent(LARGEST)}. Slices of another scale: at most "
         f"{percent(SLICE_ERROR)} of the slice's. The top-1 class is the same in "
         f"{share(AGREEMENT, 0)} of the rows"
+    )
+
+
+def explained(output: OutputComparison, predicted: float) -> str:
+    """Return how much of an output's error rounding explains."""
+    error = output.error or 0.0
+    if not error or error <= UNEXPLAINED * predicted:
+        return (
+            f"output {output.name}: rounding is predicted to make an error of {percent(predicted)}"
+        )
+    times = f"{error / predicted:,.0f} times " if predicted else ""
+    return (
+        f"output {output.name}: the error is {times}what rounding is predicted to make "
+        f"({percent(predicted)}): look for a fault that is no rounding, such as a wrong kernel "
+        "or a broken rewrite"
     )
 
 

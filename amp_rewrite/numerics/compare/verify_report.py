@@ -5,8 +5,8 @@ Evidence: that of verification.py, whose findings these are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite import targets
@@ -20,6 +20,7 @@ from amp_rewrite.numerics.compare.verify_records import (
     StressReport,
     doubt_of,
     error_of,
+    explained,
     failure_of,
     output_line,
     test_of,
@@ -48,10 +49,10 @@ class VerifyReport(Shown):
         device: The comparison with real hardware, or None if there is none.
         stress: The findings on stress inputs, or None if none were asked for.
         left_out: Feeds that do not count, because the original is not finite on them.
-        control: The errors of the model's rounded weights alone, computed in float32; empty if no
-            weight is in 16 bits, or the model does not run so.
-        moves: How far the original's outputs move in float32 where its inputs move by one part in a
-            million; empty if no input can be moved.
+        control: The errors of the model's rounded weights alone, computed in float32, on feeds on
+            which an output fails; empty if there is none, or no weight is in 16 bits.
+        moves: How far the original's outputs move on these feeds, in float32, where its inputs move
+            by one part in a million; empty if no input can be moved.
         selections: Nodes such as TopK that choose otherwise among near ties. Outputs are compared
             for the original's choices.
         target: Whose kernels were emulated.
@@ -59,6 +60,8 @@ class VerifyReport(Shown):
             object of 2 GiB or more.
         unfinished: What a time limit kept from being compared; None if nothing was.
         fed_back: The models after many calls, with states fed back; None if none was found.
+        predicted: Output -> the error that rounding is predicted to make, relative to its spread;
+            empty without `verify --budget`. It never fails a model.
     """
 
     precision: str
@@ -78,6 +81,7 @@ class VerifyReport(Shown):
     refused: str | None = None
     unfinished: str | None = None
     fed_back: FedBack | None = None
+    predicted: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def ok(self) -> bool:
@@ -215,6 +219,9 @@ class VerifyReport(Shown):
             f"{counted(self.feeds, 'feed')} ({self.data})"
         )
         yield from map(output_line, self.outputs)
+        for output in self.outputs:
+            if output.error is not None and output.name in self.predicted:
+                yield explained(output, self.predicted[output.name])
         yield from () if self.device is None else self.device.lines
         yield from self.notes()
         yield test_of(self.tolerances)
