@@ -182,8 +182,6 @@ class _Tune:
             TypedModel.of(result.rewritten),
             Tolerances.of(painter.low, strict),
             targets.find(painter.options.chosen_target),
-            threads=0,
-            inside=True,  # rows that attention masks whole show inside
         )
         for each in self.feeds:
             verification.add(each, inside=False, yardsticks=False)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from amp_rewrite.errors import OutOfTimeError, RunError
-from amp_rewrite.numerics.compare.distance import Comparer, Tolerances, results
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances, add_feed, results
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -53,16 +53,14 @@ class DeviceChecks:
         if self._error is None:
             real, self._error = _run(lambda: self._rewritten.run(fitted))
             if real is not None:
-                here = self._comparers()
-                _add(self._emulated, emulated, real)
-                _add(self._original, original, real)
-                _add(here, original, real)
-                if all(output.ok for output in results(here)):
+                add_feed(self._emulated, emulated, real)
+                add_feed(self._original, original, real)
+                if all(output.ok for output in results(self._original)):
                     return
         if self._itself_error is None:
             there, self._itself_error = _run(lambda: self._original_there.run(feeds))
             if there is not None:
-                _add(self._itself, original, there)
+                add_feed(self._itself, original, there)
 
     @cached_property
     def _rewritten(self) -> Evaluator:
@@ -84,12 +82,6 @@ class DeviceChecks:
             itself_error=self._itself_error,
             notes=notes_on(self.providers[0], self._rewritten.precisions) if ran else (),
         )
-
-
-def _add(comparers: Mapping[str, Comparer], expected: Outputs, outputs: Outputs) -> None:
-    """Compare the outputs of a feed."""
-    for name, comparer in comparers.items():
-        comparer.add(expected[name], outputs[name])
 
 
 def _run(run: Callable[[], Outputs]) -> tuple[Outputs, None] | tuple[None, str]:

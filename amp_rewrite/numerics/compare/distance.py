@@ -11,8 +11,8 @@ never for more than their size. A single number is measured by its size.
 3. `classes`: the rows whose largest element is another one, at most 1 %.
 4. `slice`: where slices along an axis differ widely in size or spread, each by its own (slices.py).
 5. No finite element is lost: none becomes NaN or infinite.
-6. Whole numbers in both models may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`)
-   every element is held to that instead of 1 to 3.
+6. Integers may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`) every element is
+   held to that instead of 1 to 3.
 7. An output that is one number everywhere in the original is not compared: it proves nothing.
 
 Evidence: a year, a latitude and a price of which the file has lost all but the offset
@@ -22,7 +22,7 @@ Evidence: a year, a latitude and a price of which the file has lost all but the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,7 +31,6 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
-    ENOUGH,
     SliceComparison,
     Slices,
     Tolerances,
@@ -94,7 +93,6 @@ class OutputComparison:
         apart: How many elements lie in rows that are masked whole: they only must stay finite.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
-        of: What errors are relative to: the "size" of few numbers may be more than their spread.
     """
 
     name: str
@@ -116,7 +114,6 @@ class OutputComparison:
     constant: float | None = None
     apart: int = 0
     slice: SliceComparison | None = None
-    of: Literal["spread", "size"] = "spread"
 
     @property
     def ok(self) -> bool:
@@ -134,29 +131,18 @@ class OutputComparison:
         return self.elements > 0 and self.constant is None
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSize:
-    """How large an output is: what errors are relative to, and its largest magnitude."""
-
-    spread: float
-    largest: float
-
-    def at_least(self, magnitude: float) -> OutputSize:
-        """Return the size, both parts at least `magnitude`."""
-        return OutputSize(max(self.spread, magnitude), max(self.largest, magnitude))
-
-
 @dataclass
 class Comparer:
     """Compares one output feed by feed; nothing but sums is kept.
 
-    Errors are relative to the `usual` size if that is larger: the probability of speech in silence
-    may be next to nothing. Classes do not count then: inputs that are not usual belong to none.
+    Errors are relative to the size in a `usual` comparison if that is larger: the probability of
+    speech in silence may be next to nothing. Classes do not count then: inputs that are not usual
+    belong to none.
     """
 
     name: str
     tolerances: Tolerances
-    usual: OutputSize | None = None
+    usual: Comparer | None = None
     dtype: str = ""
     elements: int = 0
     fitting: int = 0
@@ -169,8 +155,6 @@ class Comparer:
     unequal: int = 0
     far: int = 0
     largest_error: float = 0.0
-    whole: int = 0
-    differing: int = 0
     rows: int = 0
     same_rows: int = 0
     is_table: bool = True
@@ -213,27 +197,17 @@ class Comparer:
             self.elements += a.size
             self._add_others(a, b)
 
-    def merge(self, other: Comparer) -> None:
-        """Take what another comparer of the same output has seen into account."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _MAXIMA:
-            setattr(self, name, max(getattr(self, name), getattr(other, name)))
-        self.least = min(self.least, other.least)
-        self.is_table &= other.is_table
-        self.slices.merge(other.slices)
-        self.dtype = other.dtype or self.dtype
-        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
-
-    def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
+    def result(
+        self, alone: Comparer | None = None, *, all_measures: bool = True
+    ) -> OutputComparison:
         """Return the comparison over all feeds so far.
 
-        `yardsticks` are how far the same output moves by itself on the same feeds. Without them
-        slices are not judged, for nobody knows which of them are noise, and classes only in tables.
+        `alone` is how far the rounded weights alone move the output. Without `all_measures`
+        slices are not judged, and classes only in tables.
         """
-        noises = None if yardsticks is None else [y.slices for y in yardsticks]
-        worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
-        shares = self._shares(worst, judges_all=yardsticks is not None)
+        noise = Slices() if alone is None else alone.slices
+        worst = self.slices.worst(self.tolerances.of_slices, noise) if all_measures else None
+        shares = self._shares(worst, judges_all=all_measures)
         faults: list[Fault] = [name for name, share in shares.items() if share > 1]
         return OutputComparison(
             name=self.name,
@@ -254,13 +228,12 @@ class Comparer:
             constant=self._constant(),
             apart=self.apart,
             slice=worst,
-            of="size" if self._is_by_size() else "spread",
         )
 
     @property
-    def size(self) -> OutputSize:
-        """The size of the original's output."""
-        return OutputSize(self.spread, self.largest)
+    def asks_yardsticks(self) -> bool:
+        """Whether the verdict rests on how far rounded weights or moved inputs move the output."""
+        return self.slices.has_few or not self.result().ok
 
     @property
     def spread(self) -> float:
@@ -269,12 +242,11 @@ class Comparer:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
         own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean**2)), self.finite)
-        return own if self.usual is None else max(own, self.usual.spread)
+        return max(own, self._usual_spread)
 
-    def _is_by_size(self) -> bool:
-        if not 0 < self.finite < ENOUGH:
-            return False
-        return self.spread**2 * (1 + CONSTANT) >= self.sums[1] / self.finite
+    @property
+    def _usual_spread(self) -> float:
+        return 0.0 if self.usual is None else max(self.usual.spread, self.tolerances.least)
 
     @property
     def _within(self) -> float:
@@ -307,17 +279,10 @@ class Comparer:
         return min(share, 1.0)
 
     def _float_shares(self) -> Mapping[Fault, float]:
-        """Return the shares of the errors; of whole numbers that of the elements that differ."""
-        error, spared = self._error() / ERROR, SPARED * self.finite
+        """Return the shares of the errors."""
         far = self.largest_error / LARGEST
-        shares: Mapping[Fault, float] = {
-            "error": error,
-            "largest": far if self.far > spared else min(far, 1.0),
-        }
-        if max(shares.values()) <= 1 or self.whole < self.finite:
-            return shares
-        differs = self.differing / self.finite / (1 - AGREEMENT)
-        return {"elements": differs} if differs <= 1 else shares
+        is_spared = self.far <= SPARED * self.finite
+        return {"error": self._error() / ERROR, "largest": min(far, 1.0) if is_spared else far}
 
     def _constant(self) -> float | None:
         """Return the one number that all elements of the original are, if that proves nothing."""
@@ -384,7 +349,7 @@ class Comparer:
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
-        scale = largest if self.usual is None else max(largest, self.usual.largest)
+        scale = max(largest, 0.0 if self.usual is None else self.usual.largest)
         # a number, or below: (elements,)
         limit = self.tolerances.atol + self.tolerances.rtol * scale
         self.fitting += int(np.count_nonzero(error <= limit))
@@ -396,14 +361,12 @@ class Comparer:
             self.scaled_error = math.inf
         if not self.tolerances.strict:
             self._add_far(a, error)
-        if self.whole == self.finite - a.size and _are_whole(a) and _are_whole(b):
-            self.whole, self.differing = self.finite, self.differing + int(np.count_nonzero(error))
 
     def _add_far(self, a: Array, error: Array) -> None:
         """Count the elements that are further off than the limit of single ones."""
         square, mean = dot(a, a) / a.size, float(a.mean())
-        spread = yardstick(math.sqrt(square), float(a.std()), a.size)
-        spread = spread if self.usual is None else max(spread, self.usual.spread)
+        own = yardstick(math.sqrt(square), float(a.std()), a.size)
+        spread = max(own, self._usual_spread)
         if not error.any():
             return
         if not spread:
@@ -433,24 +396,20 @@ class Comparer:
         return self.sums[3] / math.sqrt(original * rewritten)
 
 
-_SUMS = (
-    *("elements", "fitting", "finite", "nan", "inf", "unequal", "far", "whole", "differing"),
-    *("rows", "same_rows", "apart"),
-)
-_MAXIMA = (
-    *("max_abs", "largest", "scaled_error", "shape_differs", "is_float", "most"),
-    "largest_error",
-)
-"""The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
-
-
-def _are_whole(array: Array) -> bool:
-    return bool((np.trunc(array) == array).all())
+def add_feed(
+    comparers: Mapping[str, Comparer],
+    expected: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    apart: Mapping[str, Array] | None = None,
+) -> None:
+    """Take the outputs of one feed into account; the rows `apart` must only stay finite."""
+    for name, comparer in comparers.items():
+        comparer.add(expected[name], outputs[name], (apart or {}).get(name))
 
 
 def results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
-    """Return the comparisons of several outputs."""
-    return tuple(comparer.result() for comparer in comparers.values())
+    """Return the comparisons of several outputs, where slices may be noise."""
+    return tuple(comparer.result(all_measures=False) for comparer in comparers.values())
 
 
 def dot(a: Array, b: Array) -> float:

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.tensors import all_tensors
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, OutputSize
+from amp_rewrite.numerics.compare.distance import Comparer, add_feed
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
-from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import FedBack
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -57,7 +55,6 @@ _ARITHMETIC = frozenset(
     }
 )
 
-Run = Callable[[Feeds], Mapping[str, Any] | None]
 Values = Mapping[str, Any]
 
 
@@ -99,94 +96,55 @@ def _is_arithmetic(consumers: Consumers, value: ir.Value, output: ir.Value) -> b
     return any(passes(node, index) and output in node.outputs for node, index in uses)
 
 
-class StateCalls(NamedTuple):
-    """The calls of one verification; `states` are as of `states_of`, `feeds` come in turn."""
+def calls_fed_back(
+    run: Verification, named: Mapping[str, str], feeds: Sequence[Feeds]
+) -> FedBack | None:
+    """Call both models many times and compare the last calls.
 
-    run: Verification
-    states: Mapping[str, str]
-    feeds: Sequence[Feeds]
+    `named` are as of `states_of`, `feeds` come in turn. Outputs are as large as they are over all
+    calls. None where no state fits, or the original is not finite.
+    """
+    first, outputs = feeds[0], run.run_original(feeds[0])
+    states = {
+        name: output
+        for name, output in named.items()
+        if isinstance(first.get(name), np.ndarray)
+        and first[name].shape == np.shape(outputs[output])
+        and first[name].dtype == np.asarray(outputs[output]).dtype
+    }
+    calls = (
+        _calls(feeds, states, call, _count(run)) for call in (run.run_original, run.run_rewritten)
+    )
+    made: list[tuple[Values, Values]] = []
+    for pair in zip(*calls, strict=True) if states else ():
+        if lost_in(pair[0], {}) is not None:
+            break
+        made.append(pair)
+    if not made:
+        return None
+    usual = {name: Comparer(name, run.tolerances) for name in run.outputs}
+    for expected, _ in made[::_LAST]:
+        add_feed(usual, expected, expected)
+    comparers = {n: Comparer(n, run.tolerances, seen) for n, seen in usual.items()}
+    for expected, found in made[-_LAST:]:
+        add_feed(comparers, expected, found)
+    compared = tuple(comparer.result() for comparer in comparers.values())
+    return FedBack(len(made), tuple(sorted(states.values())), compared)
 
-    def report(self) -> FedBack | None:
-        """Call both models and compare; None where no state fits, or the original is not finite."""
-        first = self.feeds[0]
-        made = self.run.run_original(first)
-        states = {
-            name: output
-            for name, output in self.states.items()
-            if isinstance(first.get(name), np.ndarray)
-            and first[name].shape == np.shape(made[output])
-            and first[name].dtype == np.asarray(made[output]).dtype
-        }
-        if not states:
-            return None
-        expected, found = self._compare(states)
-        if not expected:
-            return None
-        outputs = tuple(c.result([]) for c in found.values())
-        if not all(output.ok for output in outputs):
-            outputs = self._excused(states, expected, found)
-        return FedBack(len(expected), tuple(sorted(states.values())), outputs)
 
-    def _compare(self, states: Mapping[str, str]) -> tuple[list[Values], dict[str, Comparer]]:
-        """Return the original's outputs of each call, and the comparison of the last ones."""
-        expected: list[Values] = []
-        made: list[Values] = []
-        runs = (self.run.run_original, self.run.run_rewritten)
-        calls = (_calls(self.feeds, states, run, self._most()) for run in runs)
-        for before, after in zip(*calls, strict=False):
-            if lost_in(before, {}) is not None:
-                break
-            expected.append(before)
-            made.append(after)
-        return expected, self._compared(expected, made)
-
-    def _most(self) -> int:
-        """Return how often the models are called."""
-        if self.run.inside is None:
-            return CALLS[0]
-        each = sum(self.run.inside.sizes.values())
-        each += sum(tensor.nbytes for tensor in all_tensors(self.run.before.model))
-        return max(CALLS[0], min(CALLS[1], MOST_BYTES // max(1, each)))
-
-    def _compared(self, expected: Sequence[Values], made: Sequence[Values]) -> dict[str, Comparer]:
-        """Compare the last calls; outputs are as large as they are over all of them."""
-        sizes = {name: self._size(name, expected) for name in self.run.outputs}
-        comparers = {n: Comparer(n, self.run.tolerances, size) for n, size in sizes.items()}
-        for before, after in list(zip(expected, made, strict=False))[-_LAST:]:
-            for name, comparer in self.run.compared(before, after, sizes, {}).items():
-                comparers[name].merge(comparer)
-        return comparers
-
-    def _size(self, name: str, expected: Sequence[Values]) -> OutputSize:
-        comparer = Comparer(name, self.run.tolerances)
-        for values in expected[::_LAST]:
-            comparer.add(values[name], values[name])
-        return comparer.size
-
-    def _excused(
-        self, states: Mapping[str, str], expected: Sequence[Values], found: Mapping[str, Comparer]
-    ) -> tuple[OutputComparison, ...]:
-        """Return the comparisons, held against what yardsticks make of as many calls."""
-        weights = partial(self.run.weights_alone.run, names=self.run.outputs)
-        shifted = [moved(feeds) or feeds for feeds in self.feeds]
-        most = len(expected)
-        control = self._compared(expected, [*_calls(self.feeds, states, weights, most)])
-        moves = self._compared(expected, [*_calls(shifted, states, self.run.run_original, most)])
-        limits, rounds = self.run.tolerances, self.run.weights_alone.rounds
-        return tuple(
-            judged(comparer, control[name], moves[name], limits, rounds=rounds)
-            for name, comparer in found.items()
-        )
+def _count(run: Verification) -> int:
+    """Return how often the models are called."""
+    each = sum(run.inside.sizes.values())
+    each += sum(tensor.nbytes for tensor in all_tensors(run.before.model))
+    return max(CALLS[0], min(CALLS[1], MOST_BYTES // max(1, each)))
 
 
 def _calls(
-    feeds: Sequence[Feeds], states: Mapping[str, str], run: Run, most: int
+    feeds: Sequence[Feeds], states: Mapping[str, str], call: Callable[[Feeds], Values], count: int
 ) -> Iterator[Values]:
-    """Yield the outputs of one call after the other, up to one that does not run."""
+    """Yield the outputs of one call after the other."""
     held: Feeds = {}
-    for number in range(most):
-        outputs = run({**feeds[number % len(feeds)], **held})
-        if outputs is None:
-            return
+    for number in range(count):
+        outputs = call({**feeds[number % len(feeds)], **held})
         held = {name: outputs[output] for name, output in states.items()}
         yield outputs

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import ERROR, dot, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.verify_records import Inside
@@ -34,7 +32,6 @@ BUDGET_BYTES = 1 << 28
 """About how many bytes of values are held at once."""
 
 _FIRST_CHUNK = 8
-_LONGEST_CHUNK = 512
 _FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(bfloat16)"})
 
 Run = Callable[[Collection[str]], Mapping[str, Any]]
@@ -78,8 +75,12 @@ class Deviation:
 
     @property
     def is_lost(self) -> bool:
-        """Whether elements that are finite in the original are not any more."""
-        return bool(self.inf or self.nan)
+        """Whether elements that are finite in the original are not any more.
+
+        A router that keeps the best groups fills the others with minus infinity. Where a rounding
+        chooses another group, what was finite is filled now.
+        """
+        return bool(self.nan or self.positive or (self.inf and not self.is_filled))
 
     @property
     def relative(self) -> float:
@@ -103,58 +104,28 @@ def are_fills(a: Array, b: Array) -> Array:
     return (np.abs(a) > FLOAT16.overflow) & (np.sign(a) * b > -MASKED)
 
 
-def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.Node]) -> list[str]:
-    """Return the values with new infinities or NaNs, but for the fill of a mask elsewhere.
-
-    A router that keeps the best groups fills the others with minus infinity. Where a rounding
-    chooses another group, what was finite is filled now: by an operator that moves numbers and so
-    cannot overflow, and on from there. The values are in topological order.
-    """
-    filled: set[str] = set()
-    overflowing: list[str] = []
-    for name, deviation in deviations.items():
-        if not deviation.is_lost:
-            continue
-        node = producers.get(name)
-        read = () if node is None else tuple(v.name for v in node.inputs if v is not None)
-        moves = node is not None and has(node, Trait.MOVES) and deviation.is_filled
-        only_fill = not (deviation.nan or deviation.positive)
-        if only_fill and (moves or not filled.isdisjoint(read)):
-            filled.add(name)
-        else:
-            overflowing.append(name)
-    return overflowing
-
-
-class Chunks:
-    """Names, as many at once as the budget allows: by known sizes, or by the previous chunk.
-
-    The caller sets `held`: how many bytes the previous chunk took.
-    """
-
-    def __init__(self, names: Sequence[str], sizes: Mapping[str, int] | None = None) -> None:
-        """Take the names, and bytes by name if they are known for all of them."""
-        self.held = 0
-        self._names, self._sizes = names, sizes or {}
-
-    def __iter__(self) -> Iterator[Sequence[str]]:
-        """Yield one chunk after the other."""
-        start, size = 0, self._count_by_sizes(0) or _FIRST_CHUNK
-        while start < len(self._names):
-            chunk = self._names[start : start + size]
+def chunked(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield as many names at once as the budget allows, by how many bytes each value takes."""
+    chunk: list[str] = []
+    held = 0
+    for name in names:
+        held += 2 * sizes.get(name, 0)
+        if chunk and held > BUDGET_BYTES:
             yield chunk
-            start += len(chunk)
-            each = max(1, self.held // len(chunk))
-            guess = min(max(1, BUDGET_BYTES // each), 2 * size, _LONGEST_CHUNK)
-            size = self._count_by_sizes(start) or guess
+            chunk, held = [], 2 * sizes.get(name, 0)
+        chunk.append(name)
+    if chunk:
+        yield chunk
 
-    def _count_by_sizes(self, start: int) -> int:
-        """Return how many names from one on fit by their sizes, 0 if these are not known."""
-        if not self._sizes:
-            return 0
-        names = self._names[start : start + _LONGEST_CHUNK]
-        total = accumulate(2 * self._sizes[name] for name in names)
-        return max(1, sum(held <= BUDGET_BYTES for held in total))
+
+def read_in_parts(names: Sequence[str], *runs: Run) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Yield values of models, as many at once as the budget allows by how large others were."""
+    count = _FIRST_CHUNK
+    while names:
+        results = tuple(run(names[:count]) for run in runs)
+        yield results
+        each = max(1, sum(map(_nbytes, results)) // count)
+        names, count = names[count:], min(max(1, BUDGET_BYTES // each), 2 * count)
 
 
 class IntermediateComparer:
@@ -180,7 +151,6 @@ class IntermediateComparer:
     def fresh(self) -> IntermediateComparer:
         """Return a comparer of the same models that has seen nothing."""
         other = copy.copy(self)
-        other.sizes, other.shapes = dict(self.sizes), {}
         other._deviations = {name: Deviation() for name in self.pairs}
         return other
 
@@ -191,50 +161,31 @@ class IntermediateComparer:
         if shapes == self._measured:
             return
         bytes_of: dict[str, int] = {}
-        chunks = Chunks(list(dict.fromkeys(self.pairs.values())))
-        for chunk in chunks:
-            values = run_original(set(chunk))
-            bytes_of |= {name: int(np.asarray(values[name]).nbytes) for name in chunk}
-            chunks.held = 2 * _nbytes(values)
+        for (values,) in read_in_parts(list(dict.fromkeys(self.pairs.values())), run_original):
+            bytes_of |= {name: int(np.asarray(value).nbytes) for name, value in values.items()}
+            for name, value in values.items():
+                self.shapes.setdefault(name, np.shape(value))
         self.sizes = {name: bytes_of[before] for name, before in self.pairs.items()}
         self._measured = shapes
 
     @property
     def runs(self) -> int:
         """How many runs of the rewritten model all values take."""
-        return sum(1 for _ in Chunks(list(self.pairs), self.sizes))
+        return sum(1 for _ in chunked(self.pairs, self.sizes))
 
     def at_once(self) -> Sequence[str]:
         """Return the first values of the rewritten model, as many as can be held at once."""
-        return next(iter(Chunks(list(self.pairs), self.sizes)), ())
+        return next(chunked(self.pairs, self.sizes), ())
 
     def add(self, run_original: Run, run_rewritten: Run) -> None:
         """Take one feed into account."""
-        chunks = Chunks(list(self.pairs), self.sizes)
-        for chunk in chunks:
+        for chunk in chunked(self.pairs, self.sizes):
             before = run_original({self.pairs[name] for name in chunk})
             after = run_rewritten(set(chunk))
-            chunks.held = _nbytes(before) + _nbytes(after)
             for name in chunk:
                 a, b = before[self.pairs[name]], after[name]
-                self.sizes[name] = int(np.asarray(a).nbytes)
-                self.shapes.setdefault(self.pairs[name], np.shape(a))
                 if a.shape == b.shape and is_float(a) and is_float(b):
                     self._deviations[name].add(a, b)
-
-    def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
-        """Tell whether every value of the rewritten model is finite for one feed.
-
-        `sizes` are about how many bytes each value takes.
-        """
-        chunks = Chunks(list(self.pairs), sizes)
-        for chunk in chunks:
-            values = run_rewritten(set(chunk))
-            chunks.held = _nbytes(values)
-            floats = (values[name] for name in chunk if is_float(values[name]))
-            if not all(np.isfinite(value).all() for value in floats):
-                return False
-        return True
 
     def departure(self) -> Inside | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
@@ -247,7 +198,7 @@ class IntermediateComparer:
         return tuple(map(self._inside, self._overflows()))
 
     def _overflows(self) -> list[str]:
-        return overflows(self._deviations, self._producers)
+        return [name for name, deviation in self._deviations.items() if deviation.is_lost]
 
     def _inside(self, name: str) -> Inside:
         deviation, node = self._deviations[name], self._producers.get(name)

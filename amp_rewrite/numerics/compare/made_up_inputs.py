@@ -81,26 +81,24 @@ def lost_in(outputs: Mapping[str, Any], apart: Mapping[str, Array]) -> str | Non
     Minus infinity is what masks are filled with, and counts as a number. Rows that are `apart` are
     read by nobody.
     """
-    for name, array in _floats(outputs):
-        kind, _ = _not_finite(array[~apart[name]] if name in apart else array)
-        if kind:
-            return f"the original gives {kind} in output {name}"
-    return None
+    apart_of = {name: array[~apart[name]] for name, array in _floats(outputs) if name in apart}
+    found = _not_finite({**outputs, **apart_of})
+    return found and f"the original gives {found[1]} in output {found[0]}"
 
 
 def nonfinite_input(feeds: Feeds) -> str | None:
     """Return the first input that holds NaN or infinity, and how many; None if none does."""
-    for name, array in _floats(feeds):
-        kind, count = _not_finite(array)
-        if kind:
-            return f"input {name} holds {kind} in {count} elements"
+    found = _not_finite(feeds)
+    return found and f"input {found[0]} holds {found[1]} in {found[2]} elements"
+
+
+def _not_finite(values: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    """Return the first value that holds NaN or infinity, which of these, and how many."""
+    for name, array in _floats(values):
+        for kind, mask in (("NaN", np.isnan(array)), ("infinity", np.isposinf(array))):
+            if mask.any():
+                return name, kind, int(np.count_nonzero(mask))
     return None
-
-
-def _not_finite(array: Array) -> tuple[str, int]:
-    found = {"NaN": np.isnan(array), "infinity": np.isposinf(array)}
-    counts = ((kind, int(np.count_nonzero(mask))) for kind, mask in found.items())
-    return next((each for each in counts if each[1]), ("", 0))
 
 
 def _floats(values: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:

@@ -5,7 +5,7 @@ the inputs that the rewritten model gives it. Cancellation, steep functions and 
 of these; another weight, a lost fraction or a state that was reset do not. How much of a difference
 is rounding is measured: the node is run once more on inputs and weights moved by a rounding each.
 
-Evidence: tests/corpus/test_broken_on_purpose.py: 15 of 197 breakages are found by this alone (7 in
+Evidence: tests/corpus/test_broken_on_purpose.py: 16 of 197 breakages are found by this alone (7 in
 magika alone), since the outputs pass.
 """
 
@@ -25,7 +25,8 @@ from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
-from amp_rewrite.numerics.compare.intermediates import Chunks, IntermediateComparer, Run
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, chunked
+from amp_rewrite.numerics.compare.moved_inputs import stepped
 from amp_rewrite.numerics.compare.verify_records import Inside
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -75,14 +76,6 @@ class Seen(NamedTuple):
     adds_low: Collection[str]
 
 
-class _Suspect(NamedTuple):
-    """A node whose output is `growth` times as far off as what it reads."""
-
-    node: ir.Node
-    output: str
-    growth: float
-
-
 def other_inputs(before: TypedModel, after: TypedModel) -> list[str]:
     """Return the names of what nodes read in both models that is neither float nor constant."""
     made = (v for node in after.model.graph for v in node.outputs)
@@ -101,101 +94,100 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
     names_of: dict[str, list[str]] = {}
     for name, before in inside.pairs.items():
         names_of.setdefault(before, []).append(name)
-    suspects = list(_find_suspects(original, names_of, inside.errors(), seen))
-    worst = sorted(suspects, key=lambda each: -each.growth)[:_TRIES]
-    chosen = {each.output: each for each in suspects if each in worst}
-    needed = {output: _needed_values(each, names_of, seen) for output, each in chosen.items()}
-    sizes = {o: sum(inside.sizes.get(name, 0) for name in names) for o, names in needed.items()}
-    for chunk in Chunks(list(chosen), sizes):
-        values = seen.run({name for output in chunk for name in needed[output]})
+    checks = _Misfits(original, names_of, seen)
+    growths = dict(checks.growths(inside.errors()))
+    worst = set(sorted(growths, key=lambda check: -growths[check])[:_TRIES])
+    chosen = {check.output: check for check in growths if check in worst}
+    sizes = {o: sum(inside.sizes.get(n, 0) for n in c.needed) for o, c in chosen.items()}
+    for chunk in chunked(chosen, sizes):
+        values = seen.run({name for output in chunk for name in chosen[output].needed})
         for output in chunk:
-            error = _error(chosen[output], names_of, seen, original.model, values)
+            error = checks.error(chosen[output], values)
             if error is not None:
                 node = chosen[output].node
                 return (Inside(output, node.name or "", node.op_type, error),)
     return ()
 
 
-def _find_suspects(
-    original: TypedModel, names_of: Known, errors: Mapping[str, float], seen: Seen
-) -> Iterator[_Suspect]:
-    for node in original.model.graph:
-        read = _read(node, names_of).values()
-        entering = max((min(errors.get(n, 0.0) for n in names) for names in read), default=0.0)
-        least = max(entering, LEAST / _GROWTH, seen.low.epsilon / 4)
-        for name in names_of.get(node.outputs[0].name or "", ()) if node.outputs else ():
-            error = errors.get(name, 0.0)
-            if _GROWTH * least < error < math.inf and _can_run(node, original, names_of, seen):
-                yield _Suspect(node, name, error / least)
-                break
+class _Check(NamedTuple):
+    """A node, its output in the rewritten model, and the values there that it is run on."""
+
+    node: ir.Node
+    output: str
+    needed: frozenset[str]
 
 
-def _needed_values(suspect: _Suspect, names_of: Known, seen: Seen) -> set[str]:
-    """Return the values of the rewritten model that say whether a node is a misfit."""
-    read = _read(suspect.node, names_of).values()
-    return {suspect.output, *(n for names in read for n in names), *_others(suspect.node, seen)}
+class _Misfits(NamedTuple):
+    """The nodes of the original, each run on what the rewritten model gives it."""
 
+    original: TypedModel
+    names_of: Known
+    seen: Seen
 
-def _others(node: ir.Node, seen: Seen) -> list[str]:
-    return [v.name for v in node.inputs if v is not None and v.name and v.name in seen.others]
+    def growths(self, errors: Mapping[str, float]) -> Iterator[tuple[_Check, float]]:
+        """Yield nodes that can be run, and how many times as far off as its inputs each is."""
+        for node in self.original.model.graph:
+            read = self._read(node).values()
+            entering = max((min(errors.get(n, 0.0) for n in names) for names in read), default=0.0)
+            least = max(entering, LEAST / _GROWTH, self.seen.low.epsilon / 4)
+            for name in self.names_of.get(node.outputs[0].name or "", ()) if node.outputs else ():
+                error = errors.get(name, 0.0)
+                if _GROWTH * least < error < math.inf and self._can_run(node):
+                    floats = (n for names in read for n in names)
+                    needed = frozenset({name, *floats, *self._others(node)})
+                    yield _Check(node, name, needed), error / least
+                    break
 
+    def _others(self, node: ir.Node) -> list[str]:
+        names = [v.name or "" for v in node.inputs if v is not None]
+        return [name for name in names if name in self.seen.others]
 
-def _read(node: ir.Node, names_of: Known) -> dict[str, list[str]]:
-    """Return the compared values that a node reads, with their names in the rewritten model."""
-    names = [v.name or "" for v in node.inputs if v is not None]
-    return {name: names_of[name] for name in names if name in names_of}
+    def _read(self, node: ir.Node) -> dict[str, list[str]]:
+        """Return the compared values that a node reads, with their names in the rewritten model."""
+        names = [v.name or "" for v in node.inputs if v is not None]
+        return {name: self.names_of[name] for name in names if name in self.names_of}
 
+    def _can_run(self, node: ir.Node) -> bool:
+        if any(subgraphs(node)) or has(node, Trait.RANDOM):
+            return False
+        if (node.domain, node.op_type, node.overload) in self.original.model.functions:
+            return False
+        there = {*self._read(node), *self._others(node)}
+        given = (v is None or v.name in there or known_tensor(v) is not None for v in node.inputs)
+        return all(given) and self.original.types.get(node.outputs[0]) == "tensor(float)"
 
-def _can_run(node: ir.Node, original: TypedModel, names_of: Known, seen: Seen) -> bool:
-    if any(subgraphs(node)) or has(node, Trait.RANDOM):
-        return False
-    if (node.domain, node.op_type, node.overload) in original.model.functions:
-        return False
-    there = (
-        v is None or v.name in names_of or v.name in seen.others or known_tensor(v) is not None
-        for v in node.inputs
-    )
-    return all(there) and original.types.get(node.outputs[0]) == "tensor(float)"
+    def error(self, check: _Check, values: Values) -> float | None:
+        """Return how far an output is from what the original's node makes of the same inputs.
 
-
-def _error(
-    suspect: _Suspect, names_of: Known, seen: Seen, model: ir.Model, values: Values
-) -> float | None:
-    """Return how far an output is from what the original's node makes of the same inputs.
-
-    None where that is a rounding, or not known. The inputs are those after casts.
-    """
-    node = suspect.node
-    feeds = {n: np.asarray(values[names[-1]]) for n, names in _read(node, names_of).items()}
-    if not all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
-        return None
-    wide = {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
-    results = _run_node(node, model, wide | {n: values[n] for n in _others(node, seen)}, seen.low)
-    if results is None:
-        return None
-    return _error_beyond_rounding(suspect, np.asarray(values[suspect.output]), results, seen)
-
-
-def _error_beyond_rounding(
-    suspect: _Suspect, output: Array, results: tuple[Array, Array], seen: Seen
-) -> float | None:
-    """Return |output - expected| / |expected|; None if it may be rounding, or nobody knows."""
-    exact, moved = (np.asarray(array, np.float64) for array in results)
-    if not exact.shape == moved.shape == output.shape:
-        return None
-    type_ = next((low for low in LOW.values() if low.numpy == output.dtype), FLOAT32)
-    result = output.astype(np.float64)
-    finite = np.isfinite(exact) & np.isfinite(moved) & np.isfinite(result)
-    counts = np.asarray(finite & (np.abs(exact) <= seen.low.overflow))
-    size = float(np.linalg.norm(exact[counts]))
-    if not size:
-        return None
-    noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size
-    units = UNITS * (type_.epsilon + type_.smallest_subnormal * math.sqrt(counts.sum()) / size)
-    adds_low = type_ is seen.low and suspect.node.op_type in seen.adds_low
-    limit = max(FAR if adds_low else LEAST, units + ROUNDINGS * noise)
-    error = float(np.linalg.norm(result[counts] - exact[counts])) / size
-    return error if error > limit else None
+        Relative to its size; None if it may be rounding, or nobody knows. Inputs are those after
+        casts.
+        """
+        seen, node = self.seen, check.node
+        feeds = {n: np.asarray(values[names[-1]]) for n, names in self._read(node).items()}
+        if not all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
+            return None
+        wide = {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
+        others = {name: values[name] for name in self._others(node)}
+        results = _run_node(node, self.original.model, wide | others, seen.low)
+        if results is None:
+            return None
+        exact, moved = (np.asarray(array, np.float64) for array in results)
+        output = np.asarray(values[check.output])
+        if not exact.shape == moved.shape == output.shape:
+            return None
+        type_ = next((low for low in LOW.values() if low.numpy == output.dtype), FLOAT32)
+        result = output.astype(np.float64)
+        finite = np.isfinite(exact) & np.isfinite(moved) & np.isfinite(result)
+        counts = np.asarray(finite & (np.abs(exact) <= seen.low.overflow))
+        size = float(np.linalg.norm(exact[counts]))
+        if not size:
+            return None
+        noise = float(np.linalg.norm(moved[counts] - exact[counts])) / size
+        units = UNITS * (type_.epsilon + type_.smallest_subnormal * math.sqrt(counts.sum()) / size)
+        adds_low = type_ is seen.low and node.op_type in seen.adds_low
+        limit = max(FAR if adds_low else LEAST, units + ROUNDINGS * noise)
+        error = float(np.linalg.norm(result[counts] - exact[counts])) / size
+        return error if error > limit else None
 
 
 def _run_node(
@@ -226,10 +218,8 @@ def _run_node(
 
 
 def _move(value: Array, low: DType, rng: np.random.Generator) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
-        moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
-    return np.where(np.isfinite(moved) & (value != 0), moved, value)
+    step = np.abs(value) * (low.epsilon / 2) + low.smallest_subnormal / 2
+    return stepped(value, np.where(value != 0, step, 0), rng)
 
 
 def _model_of_node(node: ir.Node, model: ir.Model, feeds: Values, others: Values) -> Any:

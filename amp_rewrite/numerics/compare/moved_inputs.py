@@ -18,13 +18,11 @@ import numpy as np
 
 from amp_rewrite.numerics.compare.distance import (
     ERROR,
-    ROUNDINGS,
     Comparer,
     Excuse,
     OutputComparison,
-    Tolerances,
 )
-from amp_rewrite.numerics.inputs.batches import Feeds
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 
 STEP = 1e-6
 """How far inputs move, relative to themselves: some eight units in the last place of float32."""
@@ -57,20 +55,17 @@ def _move_value(value: Any, rng: np.random.Generator) -> Any:
     finite = np.isfinite(value)
     if not value.size or np.array_equal(np.trunc(value[finite]), value[finite]):
         return value
+    return stepped(value, STEP * value.astype(np.float64), rng)
+
+
+def stepped(array: Array, steps: Array, rng: np.random.Generator) -> Array:
+    """Return floats that are off by steps, up or down; what would not stay finite stays."""
     with np.errstate(over="ignore", invalid="ignore"):
-        steps = value.astype(np.float64) * (1 + STEP * rng.choice([-1.0, 1.0], value.shape))
-        moved_value = steps.astype(value.dtype)
-    return np.where(np.isfinite(moved_value), moved_value, value)
+        moved_array = (array + steps * rng.choice([-1.0, 1.0], array.shape)).astype(array.dtype)
+    return np.where(np.isfinite(moved_array), moved_array, array)
 
 
-def judged(
-    comparer: Comparer,
-    control: Comparer,
-    moves: Comparer,
-    limits: Tolerances,
-    *,
-    rounds: bool = True,
-) -> OutputComparison:
+def judged(comparer: Comparer, control: Comparer, moves: Comparer) -> OutputComparison:
     """Return an output's comparison; if it fails, with the yardstick that excuses it.
 
     Where a tolerance was asked for, rounded weights excuse nothing, for float32 weights may meet
@@ -80,37 +75,24 @@ def judged(
         comparer: The rewritten model on all feeds.
         control: The same for the rounded weights alone.
         moves: The same for the original on moved inputs.
-        limits: The tolerances.
-        rounds: Whether the control's weights are others than the original's.
     """
-    yardsticks = control, moves
-    if not rounds:  # the control is float32's own noise: the original moves as by a rounding
-        times = 1.0 if limits.strict else limits.rtol / ROUNDINGS / STEP
-        yardsticks = (replace(moves, slices=replace(moves.slices, times=times, stands_in=True)),)
-    used = [other for other in yardsticks if other.elements]
-    output = comparer.result(used)
+    output, strict = comparer.result(control), comparer.tolerances.strict
     if output.ok:
         return output
     held: list[tuple[Excuse, Comparer]] = [("original", moves)]
-    if limits.strict and (moves.result([]).error or 0.0) <= ERROR:
+    if strict and (moves.result().error or 0.0) <= ERROR:
         held = []
-    if rounds and not limits.strict and (output.error or 0.0) <= CEILING:
+    if not strict and (output.error or 0.0) <= CEILING:
         held = [("weights", control), *held]
-    as_far = (name for name, y in held if y.elements and _is_as_far(output, y.result([])))
+    as_far = (name for name, y in held if y.elements and is_as_far(output, y.result()))
     return replace(output, excuse=next(as_far, ""))
 
 
-def _is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
-    """Tell whether a yardstick fails, too, by about as much in every measure that fails.
-
-    A slice is excused by how far the yardsticks move that very slice.
-    """
-    for name, share in output.shares.items():
-        if share <= 1:
-            continue
-        if name == "slice" and output.slice is not None:
-            if output.slice.distance > output.slice.moves:
-                return False
-        elif other.ok or share > AS_FAR * other.shares.get(name, 0.0):
-            return False
-    return output.fault not in ("shape", "lost")
+def is_as_far(output: OutputComparison, other: OutputComparison) -> bool:
+    """Tell whether a yardstick fails, too, by about as much in every measure that fails."""
+    if other.ok or output.fault in ("shape", "lost"):
+        return False
+    return all(
+        share <= max(1.0, AS_FAR * other.shares.get(name, 0.0))
+        for name, share in output.shares.items()
+    )

@@ -12,20 +12,19 @@ the values are compared for the original's choice.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.printable import share
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.names import names_in
 from amp_rewrite.graph.tensors import known_tensor
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.numerics.compare.distance import AGREEMENT, Comparer, Tolerances
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances, add_feed
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -42,9 +41,6 @@ _INDEX: Mapping[str, int] = {
 
 # operators: of these NonZero reads what is true
 _COMPARES = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-
-_GATHERS_FROM = 11
-"""The opset from which GatherElements is there, which takes the values of a selection."""
 
 Values = Mapping[str, Any]
 Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
@@ -66,60 +62,6 @@ class Selection:
         """The input by which a model is told a selection."""
         return f"{self.index}/told"
 
-    def compared(self, original: Values, rewritten: Values) -> SelectionComparison:
-        """Return how far two selections agree: places that hold the same, or the same rows."""
-        a, b = np.asarray(original[self.index]), np.asarray(rewritten[self.index])
-        # operators: the two whose selections are sets of places
-        if self.op in ("NonZero", "NonMaxSuppression"):
-            rows = (each.T if self.op == "NonZero" else each for each in (a, b))
-            first, other = (set(map(tuple, each.tolist())) for each in rows)
-            chosen, same = len(first | other), len(first & other)
-        else:
-            chosen = max(a.size, b.size)
-            same = int(np.count_nonzero(a == b)) if a.shape == b.shape else 0
-        return SelectionComparison(self.node, self.op, self.index, chosen, same)
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionComparison:
-    """The choices of a node in both models, over all feeds.
-
-    Attributes:
-        value: The value that says what it selects.
-        same: How many choices are those of both models, place by place where they have an order.
-        told: Whether outputs were compared with the original's selection in a feed.
-    """
-
-    node: str
-    op: str
-    value: str
-    chosen: int = 0
-    same: int = 0
-    told: bool = False
-
-    @property
-    def agreement(self) -> float:
-        """The share that agrees."""
-        return self.same / self.chosen if self.chosen else 1.0
-
-    def merged(self, other: SelectionComparison) -> SelectionComparison:
-        """Return both as one."""
-        chosen, same = self.chosen + other.chosen, self.same + other.same
-        return replace(self, chosen=chosen, same=same, told=self.told or other.told)
-
-    def __str__(self) -> str:
-        """Return how far the selections agree."""
-        name = f"selection {self.op} {self.node or self.value}"
-        told = "; outputs are compared for the original's choices" if self.told else ""
-        return f"{name}: {share(self.agreement, 1)} of {self.chosen:,} choices agree{told}"
-
-
-class Told(NamedTuple):
-    """The outputs of the rewritten model with the original's selections, which `feeds` hold."""
-
-    feeds: Feeds
-    outputs: Values
-
 
 class ToldModel:
     """The rewritten model, told what to select; loaded when it is first asked for."""
@@ -136,40 +78,39 @@ class ToldModel:
         self.reads = list(dict.fromkeys(name for name in reads if name in there))
         self._limits, self._load = limits, load
 
-    def agreement(self, original: Values, rewritten: Values) -> list[SelectionComparison]:
-        """Compare the selections of one feed."""
-        return [selection.compared(original, rewritten) for selection in self.selections]
+    def differing(self, original: Values, rewritten: Values) -> list[str]:
+        """Return the nodes that select other elements of one feed."""
+        return [
+            f"{each.op} {each.node or each.index}"
+            for each in self.selections
+            if not np.array_equal(original[each.index], rewritten[each.index])
+        ]
 
-    def told(
-        self,
-        fitted: Feeds,
-        original: Values,
-        outputs: Collection[str],
-        agreed: Collection[SelectionComparison],
-    ) -> Told | None:
+    def run(
+        self, fitted: Feeds, original: Values, outputs: Collection[str]
+    ) -> tuple[Feeds | None, Values]:
         """Run the rewritten model with the original's selections, if both select by the same.
 
-        `original` has what the original selects, and what its selections compare. `agreed` counts
-        where no numbers that they compare are known.
+        `original` has what the original selects, and what its selections compare. Returned are
+        the feeds, None if both select by other numbers, and the outputs.
         """
-        session = self.session
-        if session is None:
-            return None
-        given = {s.told: original[s.index] for s in self.selections if s.told in session.inputs}
+        if self.session is None:
+            return None, {}
+        given = {
+            s.told: original[s.index] for s in self.selections if s.told in self.session.inputs
+        }
         feeds = {**fitted, **given}
         try:
-            results = session.run(feeds, [*outputs, *self.reads])
+            results = self.session.run(feeds, [*outputs, *self.reads])
         except AmpError:
-            return None
-        for selection, found in zip(self.selections, agreed, strict=True):
-            comparers = [Comparer(n, self._limits) for n in selection.reads if n in results]
-            for comparer in comparers:
-                comparer.add(original[comparer.name], results[comparer.name])
-            if not all(comparer.result([]).ok for comparer in comparers):
-                return None
-            if not comparers and found.agreement < AGREEMENT:
-                return None
-        return Told(feeds, {name: results[name] for name in outputs})
+            return None, {}
+        for selection in self.selections:
+            compared = [name for name in selection.reads if name in results]
+            comparers = {name: Comparer(name, self._limits) for name in compared}
+            add_feed(comparers, original, results)
+            if not compared or not all(c.result().ok for c in comparers.values()):
+                return None, {}
+        return feeds, {name: results[name] for name in outputs}
 
     @cached_property
     def session(self) -> Evaluator | None:
@@ -194,11 +135,10 @@ class ToldModel:
 def _selections_of(before: TypedModel, after: ir.Model) -> Iterator[Selection]:
     """Yield the nodes of a main graph that select by floats, and that both models have."""
     kept = {name: _spelled(node) for node in after.graph if (name := _index_of(node))}
-    old = after.graph.opset_imports.get("", 0) < _GATHERS_FROM
     for node in before.model.graph:
         name, reads = _index_of(node), _reads(node, before)
         gives_values = _INDEX.get(operator(node)) == 1
-        if reads is None or (old and gives_values) or kept.get(name) != _spelled(node):
+        if reads is None or kept.get(name) != _spelled(node):
             continue
         axis = node.attributes.get_int("axis", -1 if gives_values else 0)
         yield Selection(node.op_type, node.name or "", name, axis, reads)

@@ -4,7 +4,7 @@ An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a pos
 latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
 along every axis with a slice whose spread is far below the size of the largest one, each slice is
 compared by itself. A few numbers that are small by chance carry the rounding of larger ones, in
-float32 as well: they may be off as far as a yardstick moves them.
+float32 as well: they may be off as far as the rounded weights alone move them.
 
 Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
 halved, they pass without; with, their error is 50 % of their own size.
@@ -13,7 +13,6 @@ halved, they pass without; with, their error is 50 % of their own size.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,26 +28,26 @@ WIDE = 8.0
 
 Of a slice whose share of the norm is less, 4.5 % of the whole does not notice the half."""
 
-ALLOWED = 4.0
-"""How many times as far as a yardstick moves a slice of 32 numbers or more it may be off.
-
-The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
-rounded weights bring about half of what rounded arithmetic does."""
-
 SLICE_ERROR = 0.1
 """The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 ENOUGH = 32
-"""Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
+"""Of how many numbers a slice has to consist to be judged by its own scale alone."""
 
 TINY = 64
 """An output of at most that many elements is a state: each number counts by itself."""
 
+ALLOWED = 4.0
+"""How many times as far as the rounded weights alone move it a slice of few numbers may be off.
+
+The norms of two noises of 32 numbers differ by more once in 10,000, if one is twice the other:
+rounded weights bring about half of what rounded arithmetic does."""
+
 BY_CHANCE = 0.1
 """How many slices as small as one are expected among normal numbers if it is small by chance.
 
-Where no rounding was measured nobody knows what it brings to such a slice, as to a number near zero
-of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
+Where the rounded weights alone are not run nobody knows what rounding brings to such a slice, as to
+a number near zero of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
 """Relative to the largest magnitude of the output: float32's own rounding."""
@@ -72,9 +71,9 @@ _DENSITY = math.sqrt(2 / math.pi)
 _SHARE = 1e-3
 """By how much a sum of shares may differ from 1."""
 
-_COUNT, _ALL, _TOTALS, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(8)
+_COUNT, _ALL, _TOTALS, _SQUARES, _ERRORS, _LARGEST, _WORST = range(7)
 """The rows of an axis' sums: elements other than zero, all elements, original, original^2,
-original^4, difference^2, and the largest magnitudes of the original and of the difference."""
+difference^2, and the largest magnitudes of the original and of the difference."""
 
 _LOGS = np.log([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 _RATIOS = np.log([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
@@ -132,7 +131,6 @@ class SliceComparison:
         distance: The root mean square error over its spread, or, with a tolerance, the largest
             difference relative to its largest magnitude.
         limit: The largest distance that passes.
-        moves: The largest distance that the yardsticks excuse.
     """
 
     axis: int
@@ -140,7 +138,6 @@ class SliceComparison:
     size: float
     distance: float
     limit: float
-    moves: float = 0.0
 
     @property
     def share(self) -> float:
@@ -169,20 +166,16 @@ class Slices:
 
     Attributes:
         axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
-            shape (8, slices).
+            shape (7, slices).
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
-        times: The factor of a yardstick.
-        stands_in: Whether a yardstick stands in for a rounding, of which none was measured.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
     rank: int = 0
     tiny: bool = True
     largest: float = 0.0
-    times: float = 1.0
-    stands_in: bool = False
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
         """Take one feed into account: both float64, 0 where an element does not count.
@@ -191,12 +184,14 @@ class Slices:
         """
         if not original.any():
             return  # a picture with nothing found in it says nothing of boxes, nor does silence
-        fed = Slices(rank=rank, tiny=original.size <= TINY, largest=float(np.abs(original).max()))
+        self.rank = rank
+        self.tiny &= original.size <= TINY
+        self.largest = max(self.largest, float(np.abs(original).max()))
         squares, errors = np.square(original), None
         for axis in range(int(original.ndim < rank), original.ndim):
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
-            held = np.empty((8, sums.size))
+            held = np.empty((7, sums.size))
             held[_COUNT] = np.count_nonzero(original, others)
             held[_ALL] = original.size // sums.size
             held[_TOTALS], held[_SQUARES] = original.sum(others), sums
@@ -204,69 +199,63 @@ class Slices:
                 continue
             errors = np.square(difference) if errors is None else errors
             held[_ERRORS] = errors.sum(others)
-            held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
-            fed.axes[axis - original.ndim, sums.size] = held
-        self.merge(fed)
+            key = axis - original.ndim, sums.size
+            had = self.axes.setdefault(key, np.zeros_like(held))
+            had[:_LARGEST] += held[:_LARGEST]
+            np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
-    def merge(self, other: Slices) -> None:
-        """Take what was seen of the same output elsewhere into account."""
-        if not other.rank:
-            return
-        for key, more in other.axes.items():
-            mine = self.axes.setdefault(key, np.zeros_like(more))
-            mine[:_LARGEST] += more[:_LARGEST]
-            np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
-        self.rank = other.rank
-        self.tiny &= other.tiny
-        self.largest = max(self.largest, other.largest)
+    @property
+    def has_few(self) -> bool:
+        """Whether there are slices of few numbers."""
+        return any((sums[_COUNT] < ENOUGH).any() for sums in self.axes.values())
 
-    def worst(
-        self, limits: Tolerances, yardsticks: Sequence[Slices] = ()
-    ) -> SliceComparison | None:
+    def worst(self, limits: Tolerances, alone: Slices) -> SliceComparison | None:
         """Return the slice furthest beyond its limit, or nearest to it; None without one.
 
-        `yardsticks` are how far the slices of the same feeds move by themselves.
+        `alone` is how far the rounded weights alone move slices, empty if that is not known.
         """
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
             sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
             least = max(limits.least, LEAST * self.largest)
-            norms, numbers = _norms(sums, limits, least), _numbers(sums)
-            off = _errors(sums, limits) / norms
-            noises = [(y.axes[key], y.times) for y in yardsticks if key in y.axes]
-            moves = ALLOWED * self._moves(noises, limits, off.size) / norms
-            few = numbers < ENOUGH
-            is_judged = (sums[_COUNT] > 0) & (~few | self.tiny | (moves > 0))
-            if all(y.stands_in for y in yardsticks):
-                is_judged &= ~(few & _are_small_by_chance(sums, sizes))
-            places = np.flatnonzero(is_judged)
+            norms = _norms(sums, limits, least)
+            few, moves = sums[_COUNT] < ENOUGH, np.zeros(len(norms))
+            if key in alone.axes:
+                moves = ALLOWED * _noise(alone.axes[key], limits, self.tiny) / norms
+                is_judged = ~few | (moves > 0)
+            else:
+                is_judged = ~few | (self.tiny & ~_are_small_by_chance(sums, sizes))
+            places = np.flatnonzero(is_judged & (sums[_COUNT] > 0))
             if not places.size:
                 continue
+            off = _errors(sums, limits) / norms
             limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
-            slack = 1.0 if self.tiny else slack_of(numbers)
+            slack = 1.0 if self.tiny else slack_of(sums[_COUNT])
             limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
-            row = (sizes[at] / sizes.max(), off[at], limit[at], moves[at])
+            row = (sizes[at] / sizes.max(), off[at], limit[at])
             found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
         return max(found, key=lambda each: each.share, default=None)
-
-    def _moves(
-        self, noises: Sequence[tuple[Array, float]], limits: Tolerances, count: int
-    ) -> Array:
-        """Return how far the yardsticks move slices at most.
-
-        The noise of a single number may be small by chance: that of the whole axis stands in.
-        """
-        errors = [times * _errors(noise, limits) for noise, times in noises]
-        if self.tiny:
-            errors += [_errors(_leveled(noise), limits) for noise, _ in noises]
-        return np.max([np.zeros(count), *errors], axis=0)
 
 
 def _errors(sums: Array, limits: Tolerances) -> Array:
     return sums[_WORST] if limits.strict else np.sqrt(sums[_ERRORS])
+
+
+def _noise(sums: Array, limits: Tolerances, tiny: bool) -> Array:
+    """Return how far noise moves slices; of a tiny output at least as far as the whole axis.
+
+    That of a single number may be small by chance.
+    """
+    own = _errors(sums, limits)
+    if not tiny:
+        return own
+    if limits.strict:
+        return np.full_like(own, own.max())
+    mean = np.square(own).sum() / max(1.0, sums[_COUNT].sum())
+    return np.maximum(own, np.sqrt(mean * sums[_COUNT]))
 
 
 def _norms(sums: Array, limits: Tolerances, least: float) -> Array:
@@ -282,7 +271,7 @@ def _are_small_by_chance(sums: Array, sizes: Array) -> Array:
     """Tell of each slice whether one as small is likely among as many of normal numbers."""
     counted = sums[_COUNT] > 0
     usual = math.sqrt(float(np.square(sizes[counted]).mean()))
-    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(sums), 1.0)
+    share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(sums[_COUNT], 1.0)
     return np.count_nonzero(counted) * share > BY_CHANCE
 
 
@@ -303,19 +292,6 @@ def _moments(sums: Array) -> tuple[Array, Array]:
     numbers = np.maximum(sums[_ALL], 1)
     square = sums[_SQUARES] / numbers
     return square, np.sqrt(np.maximum(square - np.square(sums[_TOTALS] / numbers), 0))
-
-
-def _numbers(sums: Array) -> Array:
-    """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
-    return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
-
-
-def _leveled(noise: Array) -> Array:
-    """Return a noise as if it were of one level along the axis."""
-    level = noise.copy()
-    level[_ERRORS] = noise[_ERRORS].sum() / max(1.0, noise[_COUNT].sum()) * noise[_COUNT]
-    level[_WORST] = noise[_WORST].max()
-    return level
 
 
 def _differ_widely(sums: Array) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,8 +25,8 @@ from amp_rewrite.kernels.rounding_table import of_target as rounding_of
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.distance import (
     Comparer,
-    OutputSize,
     Tolerances,
+    add_feed,
     results,
 )
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, known_or
@@ -35,7 +34,7 @@ from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
-from amp_rewrite.numerics.compare.selections import SelectionComparison, Told, ToldModel
+from amp_rewrite.numerics.compare.selections import ToldModel
 from amp_rewrite.numerics.compare.verify_records import FedBack, Inside, StressReport
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
@@ -48,15 +47,19 @@ from amp_rewrite.numerics.repaint.raised_for_sums import raised_for_sums
 
 
 class Compared(NamedTuple):
-    """The comparison of one feed, and the rows of outputs that are masked whole (`apart`).
+    """The comparison of one feed.
 
-    `told` is what the rewritten model gives for the original's selections, if that was compared.
+    Attributes:
+        outputs: A comparison for each output.
+        made: The outputs of the rewritten model that were compared.
+        apart: The rows of outputs that are masked whole.
+        told: The feeds with the original's selections, if the rewritten model was told these.
     """
 
     outputs: dict[str, Comparer]
+    made: Mapping[str, Any]
     apart: dict[str, Array]
-    told: Told | None
-    selections: list[SelectionComparison]
+    told: Feeds | None
 
 
 class Verification:
@@ -65,7 +68,8 @@ class Verification:
     Attributes:
         low: The lowest precision of the rewritten model.
         outputs: A comparison for each output, over all feeds.
-        inside: The comparison of the values inside, or None if none of them can be fetched.
+        inside: The comparison of the values inside.
+        on_device: That of the outputs on execution providers; None if there are none.
         seconds: How long the two models took on the last feed, their outputs alone.
         control: The same comparisons for the rounded weights alone.
         moves: The same for the original where its inputs move by one part in a million.
@@ -80,17 +84,17 @@ class Verification:
         tolerances: Tolerances,
         target: targets.Target,
         *,
-        threads: int,
-        inside: bool,
+        threads: int = 0,
+        providers: tuple[str, ...] = (),
     ) -> None:
-        """Load both models; `inside` makes the values inside fetchable.
+        """Load both models; the rewritten one runs on execution `providers` too.
 
         Raises:
             OptionError: The models have different inputs or outputs.
             RunError: ONNX Runtime cannot load one of them.
         """
         self.target = target.name
-        self.before, self.after, self.threads = before, after, threads
+        self.before = before
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances
         names, names_after = (
@@ -100,18 +104,17 @@ class Verification:
         self.outputs, self.control, self.moves = (
             {name: Comparer(name, tolerances) for name in names} for _ in range(3)
         )
-        self.inside = IntermediateComparer(before, after) if inside else None
-        pairs = {} if self.inside is None else self.inside.pairs
-        floats = () if self.inside is None else self.inside.names
+        self.inside = IntermediateComparer(before, after)
+        floats = self.inside.names
         self._masked = MaskedRows(before.model, floats)
-        fetched = [*names, *pairs]
+        fetched = [*names, *self.inside.pairs]
         raised, emulated = raised_for_sums(after.model, target, self.low), after
         if raised is not after.model and set(names_in(raised.graph)).issuperset(fetched):
             emulated = TypedModel(raised)
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        self._sums, self._others = sums, other_inputs(before, emulated) if inside else []
+        self._sums, self._others = sums, other_inputs(before, emulated)
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
@@ -128,25 +131,21 @@ class Verification:
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
+        if providers:
+            self.on_device = DeviceChecks(before, after, providers, tolerances, threads)
         self.worst_feeds: Feeds | None = None
+        self._is_measured = False
         self._seen: Run | None = None
         self._worst_share = -1.0
-        self.selections: dict[str, SelectionComparison] = {}
+        self.selections: dict[str, None] = {}
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
 
-    def device(self, providers: tuple[str, ...]) -> None:
-        """Run the rewritten model on execution providers too."""
-        if providers:
-            self.on_device = DeviceChecks(
-                self.before, self.after, providers, self.tolerances, self.threads
-            )
-
     @property
     def shapes(self) -> Mapping[str, Shape]:
         """The shapes of the values of the original for the first feed, by name."""
-        return {} if self.inside is None else self.inside.shapes
+        return self.inside.shapes
 
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the original, by default its outputs and selections."""
@@ -162,41 +161,36 @@ class Verification:
 
     def run_at_once(self, feeds: Feeds) -> dict[str, Any]:
         """Return the outputs of the rewritten model, and what else can be held at once."""
-        inner = () if self.inside is None else self.inside.at_once()
-        return self.run_rewritten(feeds, {*self._ends_of(None), *inner})
+        return self.run_rewritten(feeds, {*self._ends_of(None), *self.inside.at_once()})
 
     def add(self, feeds: Feeds, *, inside: bool, yardsticks: bool = True) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`.
 
-        Without `yardsticks` nothing says what rounded weights or moved inputs make of it.
+        What rounded weights and moved inputs make of it is found where that may decide; never
+        without `yardsticks`.
         """
         self.count += 1
-        if inside and self.inside is not None:
-            self.inside.measure(feeds, partial(self.run_original, feeds))
+        self.inside.measure(feeds, partial(self.run_original, feeds))
         start = time.perf_counter()
         expected = self.run_original(feeds)
         outputs = self.run_at_once(feeds) if inside else self.run_rewritten(feeds)
         self.seconds = time.perf_counter() - start
-        compared, apart, told, selections = self.compare(feeds, expected, outputs)
+        compared, made, apart, told = self.compare(feeds, expected, outputs)
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
-        share = max((c.result().share for c in compared.values()), default=0.0)
+        share = max((c.result(all_measures=False).share for c in compared.values()), default=0.0)
         if share > self._worst_share:
             self.worst_feeds, self._worst_share = feeds, share
-        noises = [{}, {}]
-        if told is None and yardsticks:
-            noises = self._noises(feeds, expected, apart)
-        merged = (self.outputs, compared), (self.control, noises[0]), (self.moves, noises[1])
-        for comparers, found in merged:
-            for name, comparer in found.items():
-                comparers[name].merge(comparer)
-        for each in selections:
-            seen = self.selections.get(each.value)
-            self.selections[each.value] = each if seen is None else seen.merged(each)
-        if inside and self.inside is not None:
+        add_feed(self.outputs, expected, made, apart)
+        if told is not None:
+            self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
+        elif yardsticks and any(comparer.asks_yardsticks for comparer in compared.values()):
+            self._add_yardsticks(feeds, expected, apart)
+        self._is_measured |= not yardsticks
+        if inside:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
             self.inside.add(partial(self.run_original, feeds), known_or(known, run))
@@ -209,63 +203,58 @@ class Verification:
         feeds: Feeds,
         expected: Mapping[str, Any],
         made: Mapping[str, Any],
-        usual: Mapping[str, OutputSize] | None = None,
+        usual: Mapping[str, Comparer] | None = None,
     ) -> Compared:
-        """Compare the outputs of one feed; `usual` is the size that they have on other feeds.
+        """Compare the outputs of one feed; `usual` is the comparison on other feeds.
 
         If they fail, another selection of near ties is looked for, and rows that are masked whole.
         """
-        usual, agreed, told = usual or {}, self.told.agreement(expected, made), None
-        compared = self.compared(expected, made, usual, {})
+        compared, told = self.compared(expected, made, usual), None
         outputs = {name: expected[name] for name in self.outputs}
-        if all(c.result([]).ok for c in compared.values()) and lost_in(outputs, {}) is None:
-            return Compared(compared, {}, None, agreed)
-        names = self.told.names
-        if not all(np.array_equal(expected[name], made[name]) for name in names):
-            read = self.run_original(feeds, [*names, *self.told.reads])
+        if all(c.result().ok for c in compared.values()) and lost_in(outputs, {}) is None:
+            return Compared(compared, made, {}, None)
+        if self.told.differing(expected, made):
+            read = self.run_original(feeds, [*self.told.names, *self.told.reads])
             fitted = _fit_feeds(feeds, self.rewritten.inputs)
-            told = self.told.told(fitted, read, self.outputs, agreed)
-        if told is not None:
-            made, agreed = told.outputs, [replace(each, told=True) for each in agreed]
-            compared = self.compared(expected, made, usual, {})
+            told, found = self.told.run(fitted, read, self.outputs)
+            if told is not None:
+                made, compared = found, self.compared(expected, found, usual)
         masked = self._masked.find(partial(self.run_original, feeds))
         tensors = ((n, v) for n, v in outputs.items() if v is not None and not isinstance(v, list))
         apart = {n: rows for n, v in tensors if (rows := rows_of(v, masked)) is not None}
         if apart:
             compared = self.compared(expected, made, usual, apart)
-        return Compared(compared, apart, told, agreed)
+        return Compared(compared, made, apart, told)
 
-    def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
+    def _run_told(self, feeds: Feeds, told: Feeds | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
-        session = self.told.session if told is not None else None
-        if told is None or session is None:
+        if told is None or self.told.session is None:
             return self.run_rewritten(feeds, names)
-        return session.run(told.feeds, names)
+        return self.told.session.run(told, names)
 
-    def _noises(
+    def _add_yardsticks(
         self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
-    ) -> list[dict[str, Comparer]]:
-        """Compare what yardsticks make of a feed: the rounded weights alone, and moved inputs.
-
-        Nothing is compared where one does not run.
-        """
+    ) -> None:
+        """Compare what rounded weights alone and moved inputs make of a feed, where they run."""
+        self._is_measured = True
+        rounded = self.weights_alone.run(feeds, self.outputs)
+        if rounded is not None:
+            add_feed(self.control, expected, rounded, apart)
         moved_feeds = moved(feeds, self.count)
-        noisy = [self.weights_alone.run(feeds, self.outputs), None]
-        with suppress(RunError):
-            noisy[1] = None if moved_feeds is None else self.run_original(moved_feeds)
-        return [{} if n is None else self.compared(expected, n, {}, apart) for n in noisy]
+        if moved_feeds is not None:
+            with suppress(RunError):
+                add_feed(self.moves, expected, self.run_original(moved_feeds), apart)
 
     def compared(
         self,
         expected: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        usual: Mapping[str, OutputSize],
-        apart: Mapping[str, Array],
+        usual: Mapping[str, Comparer] | None,
+        apart: Mapping[str, Array] | None = None,
     ) -> dict[str, Comparer]:
         """Compare the outputs of one feed; rows in `apart` must only stay finite."""
-        comparers = {n: Comparer(n, self.tolerances, usual.get(n)) for n in self.outputs}
-        for name, comparer in comparers.items():
-            comparer.add(expected[name], outputs[name], apart.get(name))
+        comparers = {n: Comparer(n, self.tolerances, (usual or {}).get(n)) for n in self.outputs}
+        add_feed(comparers, expected, outputs, apart)
         return comparers
 
     def report(
@@ -278,12 +267,15 @@ class Verification:
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
-        comparer, rounds = self.inside if inside else None, self.weights_alone.rounds
+        fails = any(not comparer.result().ok for comparer in self.outputs.values())
+        if fails and not self._is_measured and self.worst_feeds is not None:
+            # no feed fails by itself: beside quiet ones a loud one may
+            self._add_yardsticks(self.worst_feeds, self.run_original(self.worst_feeds), {})
         wrong: tuple[Inside, ...] = ()
-        if comparer is not None and self._seen is not None and unfinished is None:
+        if inside and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._others, self.low, self._sums)
             try:
-                wrong = misfits(self.before, comparer, seen)
+                wrong = misfits(self.before, self.inside, seen)
             except OutOfTimeError:
                 unfinished = "the time was over before the nodes inside were compared one by one"
         return VerifyReport(
@@ -293,23 +285,17 @@ class Verification:
             data=data,
             tolerances=self.tolerances,
             outputs=tuple(
-                judged(
-                    output_comparer,
-                    self.control[name],
-                    self.moves[name],
-                    self.tolerances,
-                    rounds=rounds,
-                )
-                for name, output_comparer in self.outputs.items()
+                judged(comparer, self.control[name], self.moves[name])
+                for name, comparer in self.outputs.items()
             ),
-            infinities=() if comparer is None else comparer.infinities(),
+            infinities=self.inside.infinities() if inside else (),
             misfits=wrong,
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,
             left_out=tuple(self.left_out),
             control=tuple(o for o in results(self.control) if o.elements),
             moves=tuple(o for o in results(self.moves) if o.elements),
-            selections=tuple(self.selections.values()),
+            selections=tuple(self.selections),
             unfinished=unfinished,
             fed_back=fed_back,
         )
@@ -340,16 +326,11 @@ def _fit_feeds(feeds: Feeds, specs: Mapping[str, FeedSpec]) -> Feeds:
 
 
 def _fit_value(value: Any, spec: FeedSpec) -> Any:
-    wanted = spec.dtype
     if isinstance(value, list):
         return [_fit_value(item, spec) for item in value]
-    array = np.asarray(value)
-    if wanted is None or array.dtype == wanted:
-        return array
+    array, wanted = np.asarray(value), spec.dtype
     single = widened(array)
-    if single.dtype != FLOAT32.numpy:
-        return array
     low = next((t for t in dtypes.LOW.values() if t.numpy == wanted), None)
-    if low is not None:
+    if low is not None and single.dtype == FLOAT32.numpy:
         return to_low(single, low)
     return single if wanted == FLOAT32.numpy else array

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
-from amp_rewrite.numerics.compare.fed_back import StateCalls, states_of
+from amp_rewrite.numerics.compare.fed_back import calls_fed_back, states_of
 from amp_rewrite.numerics.compare.made_up_inputs import finite_feed
 from amp_rewrite.numerics.compare.stress_checks import StressChecks, many_steps
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
@@ -144,41 +144,34 @@ def verify(
     return replace(report, refused=loading.said)
 
 
-class Ways(TypedDict, total=False):
-    """The options of `verify` that have names."""
-
-    seed: int
-    stress: bool | None
-    stress_budget: float | None
-    input_ranges: Mapping[str, Any] | Iterable[str]
-    intermediates: bool
-    providers: Sequence[str] | None
-    threads: int
-    target: str | None
-    progress: Progress | None
-
-
 def compared_models(
     original: Source,
     rewritten: Source,
     data: Data | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    **ways: Unpack[Ways],
+    *,
+    seed: int = 0,
+    stress: bool | None = None,
+    stress_budget: float | None = None,
+    input_ranges: Mapping[str, Any] | Iterable[str] = (),
+    intermediates: bool = True,
+    providers: Sequence[str] | None = None,
+    threads: int = 0,
+    target: str | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
     """Do what `verify` does, but do not load the rewritten model itself.
 
     Raises:
         AmpError: As for `verify`.
     """
-    seed = arguments.integer("seed", ways.get("seed", 0))
-    threads = arguments.threads(ways.get("threads", 0))
-    intermediates = arguments.switch("intermediates", ways.get("intermediates", True))
-    stress = ways.get("stress")
+    seed = arguments.integer("seed", seed)
+    threads = arguments.threads(threads)
+    intermediates = arguments.switch("intermediates", intermediates)
     stress = data is None if stress is None else arguments.switch("stress", stress)
-    named = ways.get("providers")
-    providers = arguments.texts("providers", () if named is None else named)
-    progress = arguments.function("progress", ways.get("progress"))
+    providers = arguments.texts("providers", () if providers is None else providers)
+    progress = arguments.function("progress", progress)
     after = TypedModel.of(rewritten)
     note = after.model.metadata_props.get(EXPONENTS_KEY)
     if note is not None:  # compared scaled, so that the values inside are the same ones
@@ -186,20 +179,18 @@ def compared_models(
         is_scaled = flat.metadata_props.get(EXPONENTS_KEY) == note
         original = flat if is_scaled else scaled_as_noted(flat, note) or flat
     tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
-    name = ways.get("target")
-    kernels = targets.of_provider(providers[0]) if name is None and providers else None
-    kernels = kernels or targets.find(name or recorded_target(after.model) or targets.DEFAULT)
-    inside = intermediates or stress
+    kernels = targets.of_provider(providers[0]) if target is None and providers else None
+    kernels = kernels or targets.find(target or recorded_target(after.model) or targets.DEFAULT)
     before = TypedModel.of(original)
-    run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
-    run.device(device_providers(providers))
+    devices = device_providers(providers)
+    run = Verification(before, after, tolerances, kernels, threads=threads, providers=devices)
     return verified(
         run,
         data,
         seed=seed,
         stress=stress,
-        stress_budget=ways.get("stress_budget"),
-        input_ranges=parsed_ranges(ways.get("input_ranges", ())),
+        stress_budget=stress_budget,
+        input_ranges=parsed_ranges(input_ranges),
         intermediates=intermediates,
         progress=progress or silent,
     )
@@ -238,7 +229,7 @@ def verified(
         states = {} if is_step else states_of(run.before.model, plausible)
         if states and run.count > len(run.left_out):
             progress("verifying: states fed back")
-            fed_back = StateCalls(run, states, few).report()
+            fed_back = calls_fed_back(run, states, few)
         if stress and not is_step:
             least, most = STRESS_SECONDS
             usual = min(max(least, STRESS_SHARE * (time.perf_counter() - start)), most)

@@ -34,14 +34,14 @@ def failure_of(output: OutputComparison) -> str:
 
 
 def _fault_of(output: OutputComparison) -> str:
-    of = f"of its {output.of}, at most"
     outside = output.elements - round(output.within * output.elements)
     said = {
         "shape": "has another shape",
         "lost": f"{output.inf + output.nan} elements are infinite or NaN, finite in the original",
-        "error": f"error {percent(output.error or 0)} {of} {percent(ERROR)} passes",
-        "largest": f"error of single elements up to {percent(output.largest or 0)} {of} "
-        f"{percent(LARGEST)} passes",
+        "error": f"error {percent(output.error or 0)} of its spread, at most {percent(ERROR)} "
+        "passes",
+        "largest": f"error of single elements up to {percent(output.largest or 0)} of its "
+        f"spread, at most {percent(LARGEST)} passes",
         "slice": str(output.slice),
         "classes": f"only {share(output.top1 or 0, 1)} of the rows have the same top-1 class",
     }
@@ -52,17 +52,15 @@ def _fault_of(output: OutputComparison) -> str:
     )
 
 
-def doubt_of(
-    output: OutputComparison, alone: Sequence[OutputComparison] = (), precision: str = ""
-) -> str:
+def doubt_of(output: OutputComparison, alone: Sequence[OutputComparison], precision: str) -> str:
     """Return why nobody can tell whether an output that a yardstick excuses is right.
 
     `alone` is how far that yardstick moves outputs.
     """
     far = next((f" ({_fault_of(o)})" for o in alone if o.name == output.name and not o.ok), "")
     if output.excuse == "weights":
-        to = f" to {precision}" if precision else ""
-        return f"{failure_of(output)}; rounding the weights alone{to} gives the same error{far}"
+        weights = f"rounding the weights alone to {precision} gives the same error"
+        return f"{failure_of(output)}; {weights}{far}"
     changes = "so does the float32 original when its inputs change by one part in 1,000,000"
     return f"{failure_of(output)}; {changes}{far}"
 
@@ -73,7 +71,7 @@ def error_of(output: OutputComparison, *, strict: bool = False) -> str:
         return f"{share(1 - output.within)} of the elements of output {output.name} differ"
     if strict:
         return f"error {percent(output.scaled_error)} of the peak of output {output.name}"
-    return f"error {percent(output.error)} of the {output.of} of output {output.name}"
+    return f"error {percent(output.error)} of the spread of output {output.name}"
 
 
 def worst_of(outputs: Sequence[OutputComparison]) -> OutputComparison | None:
@@ -119,7 +117,7 @@ def output_line(output: OutputComparison) -> str:
     verdict = ("ok" if output.compared else "nothing to compare") if output.ok else "FAILED"
     measures: list[str] = []
     if output.error is not None and output.largest is not None:
-        measures.append(f"error {percent(output.error)} of its {output.of}")
+        measures.append(f"error {percent(output.error)} of its spread")
         measures.append(f"largest {percent(output.largest)}")
     measures.append(f"{percent(output.scaled_error)} of its peak")
     if output.slice is not None:
@@ -234,19 +232,6 @@ class DeviceComparison:
         said = "nothing was compared" if worst is None else f"worst {error_of(worst)}"
         return (f"run on {self.names}: {said}", *self.notes)
 
-    @property
-    def details(self) -> tuple[str, ...]:
-        """How far off a device is in every output."""
-        if self.error is not None:
-            return ()
-        return (
-            f"{self.names} against the emulation:",
-            *map(output_line, self.outputs),
-            f"{self.names} against the original:",
-            *map(output_line, self.original),
-            *self.notes,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class FedBack:
@@ -266,13 +251,8 @@ class FedBack:
     @property
     def failures(self) -> tuple[str, ...]:
         """The failures after the last call, one line each."""
-        failed = (o for o in self.outputs if not o.ok and not o.excuse)
+        failed = (output for output in self.outputs if not output.ok)
         return tuple(f"{self._where}: {failure_of(output)}" for output in failed)
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """The failures that a yardstick excuses, one line each."""
-        return tuple(f"{self._where}: {doubt_of(o)}" for o in self.outputs if o.excuse)
 
     def __str__(self) -> str:
         """Return how far off it is then."""

@@ -12,7 +12,6 @@ from typing import Any
 from amp_rewrite import targets
 from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
-from amp_rewrite.numerics.compare.selections import SelectionComparison
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
@@ -50,11 +49,12 @@ class VerifyReport(Shown):
         device: The comparison with real hardware, or None if there is none.
         stress: The findings on stress inputs, or None if none were asked for.
         left_out: Feeds that do not count, because the original is not finite on them.
-        control: The errors of the model's rounded weights alone, computed in float32; empty if no
-            weight is in 16 bits, or the model does not run so.
-        moves: How far the original's outputs move in float32 where its inputs move by one part in a
-            million; empty if no input can be moved.
-        selections: The choices of nodes such as TopK in both models.
+        control: The errors of the model's rounded weights alone, computed in float32, on feeds on
+            which an output fails; empty if there is none, or no weight is in 16 bits.
+        moves: How far the original's outputs move on these feeds, in float32, where its inputs move
+            by one part in a million; empty if no input can be moved.
+        selections: Nodes such as TopK that choose otherwise among near ties. Outputs are compared
+            for the original's choices.
         target: Whose kernels were emulated.
         refused: Why ONNX Runtime does not load the rewritten model; None if it does, or if it is an
             object of 2 GiB or more.
@@ -76,7 +76,7 @@ class VerifyReport(Shown):
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
-    selections: tuple[SelectionComparison, ...] = ()
+    selections: tuple[str, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
     unfinished: str | None = None
@@ -114,10 +114,9 @@ class VerifyReport(Shown):
                 f"where the original is finite{'; the outputs absorb it' if is_absorbed else ''}"
             )
         failures += [misfit.misfit for misfit in self.misfits]
-        for found in (self.fed_back, self.stress):
+        for found in (self.fed_back, self.stress, self.device):
             failures += () if found is None else found.failures
-            doubts += () if found is None else found.doubts
-        failures += () if self.device is None else self.device.failures
+        doubts += () if self.stress is None else self.stress.doubts
         return judged(
             failures,
             doubts,
@@ -209,7 +208,7 @@ class VerifyReport(Shown):
                 if o.apart
             ),
             *((changes,) if self.moves else ()),
-            *map(str, self.selections),
+            *(f"{s}: outputs are compared for the original's choices" for s in self.selections),
         )
 
     def lines(self) -> Iterator[str]:
@@ -223,7 +222,7 @@ class VerifyReport(Shown):
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:
                 yield explained(output, self.predicted[output.name])
-        yield from () if self.device is None else self.device.details
+        yield from () if self.device is None else self.device.lines
         yield from self.notes()
         yield test_of(self.tolerances)
 

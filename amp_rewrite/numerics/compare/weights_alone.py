@@ -10,7 +10,7 @@ fails; with, it is in doubt, as rounding the weights alone gives the same error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +21,6 @@ from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
-from amp_rewrite.graph.streams import FileRange
-from amp_rewrite.graph.tensors import ConvertedTensor, ProtoTensor, elements
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -46,48 +44,34 @@ class WeightsAlone:
             return None
 
     @cached_property
-    def rounds(self) -> bool:
-        """Whether a weight has other numbers than in the original: in a 16-bit file none has."""
-        constants = rounded_constants(self._original.model, self._rewritten)
-        return any(not np.array_equal(old.numpy(), new.numpy()) for _, old, new in constants)
-
-    @cached_property
     def _session(self) -> Evaluator | None:
         """The session; None where no weight is low or it cannot be loaded."""
-        model = with_rounded_weights(self._original, self._rewritten)
+        model = _with_rounded_weights(self._original, self._rewritten)
         try:
             return None if model is None else Evaluator(model, threads=self._threads)
         except AmpError:
             return None
 
 
-def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:
+def _with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedModel | None:
     """Return the original with the numbers to which a rewrite rounded its constants; None for none.
 
     A rewrite keeps the name of a weight, or calls it a cast of what it was, and the graphs inside
     nodes stand in one order in both.
     """
-    model = original.copy()
-    constants = [*rounded_constants(model.model, rewritten)]
-    for value, _, rounded in constants:
-        node = value.producer()
-        if node is None:
-            value.const_value = rounded
-        else:
-            node.attributes["value"] = ir.AttrTensor("value", rounded)
-    return model if constants else None
-
-
-def rounded_constants(
-    original: ir.Model, rewritten: ir.Model
-) -> Iterator[tuple[ir.Value, ir.TensorProtocol, ir.TensorProtocol]]:
-    """Yield the constants that a rewrite rounded: before, and rounded as float32."""
-    graphs = ([m.graph, *m.graph.subgraphs()] for m in (original, rewritten))
+    model, is_changed = original.copy(), False
+    graphs = ([m.graph, *m.graph.subgraphs()] for m in (model.model, rewritten))
     for graph, other in zip(*graphs, strict=False):
         low = {origin(n): t for n, (_, t) in _constants(other).items() if is_low_tensor(t)}
         for name, (value, tensor) in _constants(graph).items():
-            if name in low and _is_rounded_from(tensor, low[name]):
-                yield value, tensor, widen(low[name])
+            if name not in low or not _is_rounded_from(tensor, low[name]):
+                continue
+            is_changed, node = True, value.producer()
+            if node is None:
+                value.const_value = widen(low[name])
+            else:
+                node.attributes["value"] = ir.AttrTensor("value", widen(low[name]))
+    return model if is_changed else None
 
 
 def _constants(graph: ir.Graph) -> Constants:
@@ -112,24 +96,9 @@ def _is_rounded_from(before: ir.TensorProtocol, after: ir.TensorProtocol) -> boo
     low = dtypes.of(after.dtype.value)
     if before.dtype != FLOAT32.ir or low is None or tuple(before.shape) != tuple(after.shape):
         return False
-    if _is_converted(before, after):
-        return True  # when it is read: nobody could have changed it
     numbers = before.numpy()
     with np.errstate(over="ignore", invalid="ignore"):
         off = np.abs(after.numpy().astype(np.float32) - numbers)
         limit = low.epsilon * np.abs(numbers) + 2 * low.smallest_subnormal
         beyond = ~np.isfinite(numbers) | (np.abs(numbers) > low.max)
         return bool(((off <= limit) | beyond).all())
-
-
-def _is_converted(before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
-    """Return whether a tensor is another one, and only converted."""
-    source = after
-    while isinstance(source, ConvertedTensor):
-        source = source.source
-    if source is after:
-        return False
-    if isinstance(source, ProtoTensor) and isinstance(before, ProtoTensor):
-        return source.raw is before.raw
-    place = elements(source).origin
-    return isinstance(place, FileRange) and place == elements(before).origin

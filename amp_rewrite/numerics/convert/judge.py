@@ -36,8 +36,7 @@ def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
         with time_limit(terms.ends()):
             target = targets.find(result.options.chosen_target)
             before, after = TypedModel.of(work.flat), TypedModel.of(result.rewritten)
-            run = Verification(before, after, tolerances, target, threads=0, inside=True)
-            run.device(terms.providers)
+            run = Verification(before, after, tolerances, target, providers=terms.providers)
             ranges = work.options.ranges
             report = verified(
                 run,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
-from amp_rewrite.numerics.compare.intermediates import Chunks
+from amp_rewrite.numerics.compare.intermediates import read_in_parts
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.rewriting.widen import widen
@@ -72,11 +73,7 @@ class StepValues:
         models = (self.model, *others)
         runs = [Evaluator(model, outputs=names, accumulate_low=self._sums) for model in models]
         feeds = {name: self.fed[name] for name in runs[0].inputs if name in self.fed}
-        chunks = Chunks(names)
-        for chunk in chunks:
-            results = tuple(run.run(feeds, set(chunk)) for run in runs)
-            chunks.held = sum(int(np.asarray(v).nbytes) for each in results for v in each.values())
-            yield results
+        yield from read_in_parts(names, *(partial(run.run, feeds) for run in runs))
 
 
 BACKWARD = "backward"

@@ -20,7 +20,6 @@ from amp_rewrite.numerics.compare.distance import (
     yardstick,
 )
 from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, judged
-from amp_rewrite.numerics.compare.slices import ALLOWED
 
 RNG = np.random.default_rng
 LIMITS = Tolerances.of(FLOAT16)
@@ -33,7 +32,7 @@ def comparer(original: Any, rewritten: Any, limits: Tolerances = LIMITS) -> Comp
 
 
 def found(original: Any, rewritten: Any) -> OutputComparison:
-    return comparer(original, rewritten).result([])
+    return comparer(original, rewritten).result()
 
 
 def signs(count: int, seed: int = 0) -> Any:
@@ -50,7 +49,6 @@ def test_an_error_is_relative_to_the_spread_whatever_the_offset(
     output = found(right + offset, right + offset + off)
     assert (output.ok, output.fault) == (ok, "" if ok else "error")
     assert output.error == pytest.approx(share * ERROR, rel=1e-3)
-    assert output.of == "spread"
 
 
 @pytest.mark.parametrize(("share", "ok"), [(0.99, True), (1.01, False)])
@@ -103,11 +101,10 @@ def test_minus_infinity_is_a_number_and_plus_infinity_is_another() -> None:
 
 @pytest.mark.parametrize(("wrong", "ok"), [(10, True), (11, False)])
 def test_whole_numbers_may_differ_in_one_of_a_hundred(wrong: int, ok: bool) -> None:
-    for type_ in (np.int64, np.float32):
-        right = RNG(0).integers(0, 2, 1000).astype(type_)
-        off = right.copy()
-        off[:wrong] = 1 - off[:wrong]
-        assert found(right, off).ok is ok
+    right = RNG(0).integers(0, 2, 1000)
+    off = right.copy()
+    off[:wrong] = 1 - off[:wrong]
+    assert found(right, off).ok is ok
 
 
 @pytest.mark.parametrize("number", [0.0, 2.0])
@@ -132,7 +129,7 @@ def test_few_numbers_are_measured_by_their_size_as_chance_has_it() -> None:
     assert 0.2 < yardstick(20.0, 0.1, 8) < 0.4
     assert yardstick(20.0, 0.1, 1000) == pytest.approx(0.1)
     pair = found([0.0266, 0.0265], [0.02661, 0.02648])
-    assert (pair.ok, pair.of) == (True, "size")
+    assert pair.ok
     assert found(288 + signs(64), 288 + signs(64) * 0.9).fault == "error"
 
 
@@ -143,9 +140,9 @@ def test_batches_of_one_row_are_measured_together() -> None:
     for _ in range(64):
         fed, year = Comparer("y", LIMITS), 2024 + 0.5 * rng.standard_normal((1, 1))
         fed.add(year, np.round(year))
-        assert fed.result([]).ok
-        whole.merge(fed)
-    assert whole.result([]).fault == "error"
+        assert fed.result().ok
+        whole.add(year, np.round(year))
+    assert whole.result().fault == "error"
 
 
 def test_columns_are_measured_by_their_own_spread() -> None:
@@ -177,38 +174,27 @@ def test_a_yardstick_excuses_what_is_as_far_and_never_passes_it(times: float, ex
     output = comparer(right, right + AS_FAR * times * noise)
     control, moves = comparer(right, right + noise), comparer(right, right)
     for yardsticks, name in (((control, moves), "weights"), ((moves, control), "original")):
-        made = judged(output, *yardsticks, LIMITS)
+        made = judged(output, *yardsticks)
         assert (made.ok, made.fault) == (False, "error")
         assert made.excuse == (name if excuse else "")
-    assert judged(output, control, moves, LIMITS, rounds=False).excuse == ""
     strict = Tolerances.of(FLOAT16, rtol=1e-3)
     off, still = comparer(right, right + noise, strict), comparer(right, right, strict)
-    made = judged(off, off, still, strict)
+    made = judged(off, off, still)
     assert (made.fault, made.excuse) == ("elements", "")
 
 
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
     right, noise = signs(1000), 0.9 * ERROR * signs(1000, 1)
     control = comparer(right, right + noise)
-    assert judged(comparer(right, right + 1.3 * noise), control, control, LIMITS).excuse == ""
+    assert judged(comparer(right, right + 1.3 * noise), control, control).excuse == ""
 
 
 def test_lost_elements_are_never_excused() -> None:
     right = signs(100)
     off = comparer(right, np.r_[np.nan, right[1:]])
-    assert judged(off, off, off, LIMITS).excuse == ""
+    assert judged(off, off, off).excuse == ""
     shape = comparer(right, right[1:])
-    assert judged(shape, shape, shape, LIMITS).excuse == ""
-
-
-@pytest.mark.parametrize(("times", "excuse"), [(0.95, "weights"), (1.05, "")])
-def test_a_slice_of_many_numbers_is_excused_by_what_moves_it(times: float, excuse: str) -> None:
-    right = np.stack([100 * signs(400), signs(400, 2)], 1)
-    noise = 0.12 * np.stack([0 * signs(400), signs(400, 1)], 1)
-    off = comparer(right, right + ALLOWED * times * noise)
-    control, moves = comparer(right, right + noise), comparer(right, right)
-    made = judged(off, control, moves, LIMITS)
-    assert (made.fault, made.excuse) == ("slice", excuse)
+    assert judged(shape, shape, shape).excuse == ""
 
 
 def test_the_limits_are_those_that_the_documents_name() -> None:

@@ -115,21 +115,3 @@ def test_a_cache_that_grows_is_not_fed_back() -> None:
     )
     report = verify(model, model)
     assert (report.ok, report.fed_back) == (True, None)
-
-
-def test_an_unsteady_original_leaves_states_in_doubt() -> None:
-    """The logistic map, one step a call: after some calls no arithmetic tells where it is."""
-
-    def step(low: int) -> onnx.ModelProto:
-        return parsed(
-            f"""g (float[400] x, float[400] v) => (float[400] y, float[400] v_out)
-            <float one = {{1}}, float k = {{3.99}}> {{
-              h = Cast<to={low}>(v) f = Cast<to=1>(h) r = Sub(one, f) q = Mul(r, f)
-              v_out = Mul(q, k) y = Add(v_out, x) }}"""
-        )
-
-    v = np.random.default_rng(0).uniform(0.1, 0.9, 400).astype(np.float32)
-    report = verify(step(1), step(10), {"x": np.ones(400, np.float32), "v": v})
-    assert report.fed_back is not None
-    assert report.verdict.status == "in doubt"
-    assert "so does the float32 original" in report.verdict.doubts[0]

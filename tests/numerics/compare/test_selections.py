@@ -74,17 +74,16 @@ def checked(kind: str, **wrong: float) -> VerifyReport:
 def test_swapped_near_ties_fail_no_good_model(kind: str) -> None:
     report = checked(kind)
     assert report.ok
-    (first, *_) = report.selections
-    assert 0.2 < first.agreement < 1
-    assert first.told or kind == "the boxes of two stages"  # in any order there
-    assert " choices agree" in report.to_text()
+    if kind != "the boxes of two stages":  # in any order there
+        assert report.selections[0].split()[0] in SELECTIONS[kind] + TOP
+        assert ": outputs are compared for the original's choices" in report.to_text()
 
 
 @pytest.mark.parametrize("kind", SELECTIONS)
 def test_a_selection_by_other_numbers_fails(kind: str) -> None:
     report = checked(kind, scale=-1.0)
     assert not report.ok
-    assert not report.selections[0].told
+    assert report.selections == ()
 
 
 @pytest.mark.parametrize("kind", [k for k in SELECTIONS if k != "the places themselves"])
@@ -97,11 +96,3 @@ def test_a_selection_of_the_smallest_in_place_of_the_largest_fails() -> None:
     (top,) = (node for node in broken.graph.node if node.op_type == "TopK")
     top.attribute.append(onnx.helper.make_attribute("largest", 0))
     assert not verify(detector("the best boxes"), broken, fed()).ok
-
-
-def test_a_selection_that_nothing_depends_on_is_reported_alone() -> None:
-    kind = "the best boxes"
-    report = verify(detector(kind), detector(kind, 10), fed())
-    assert report.ok
-    assert [s.op for s in report.selections] == ["TopK"]
-    assert report.to_dict()["selections"][0]["chosen"] == 100

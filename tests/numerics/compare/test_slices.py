@@ -130,7 +130,7 @@ def test_scores_of_which_few_are_large_are_seen_too(wrong: float) -> None:
         comparers = [Comparer("y", limits) for _ in range(2)]
         for comparer, other in zip(comparers, (found, noise), strict=True):
             comparer.add(right, other)
-        assert comparers[0].result(comparers[1:]).ok is (scale == 1)
+        assert comparers[0].result(comparers[1]).ok is (scale == 1)
 
 
 def test_classes_that_one_rounding_makes_equal_may_be_swapped() -> None:
@@ -139,7 +139,7 @@ def test_classes_that_one_rounding_makes_equal_may_be_swapped() -> None:
         original[:, 1] = 1 - gap
         comparer = Comparer("y", Tolerances.of(FLOAT16))
         comparer.add(original, original[:, [0, 2, 1, 3]])
-        assert comparer.result([]).top1 == agree
+        assert comparer.result().top1 == agree
 
 
 def test_the_top_class_counts_whatever_the_rank() -> None:
@@ -168,6 +168,6 @@ def test_a_feed_in_which_nothing_was_found_hides_no_slice(order: tuple[int, int]
     for count in order:
         right = np.array([600.0, 0.5]) * rng.choice([-1, 1], (count, 2))
         slices.add(right, np.tile([0.0, 0.4], (count, 1)), 2)
-    worst = slices.worst(Tolerances.of(FLOAT16).of_slices)
+    worst = slices.worst(Tolerances.of(FLOAT16).of_slices, Slices())
     assert worst is not None
     assert (worst.index, worst.ok) == (1, False)
