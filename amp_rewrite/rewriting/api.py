@@ -178,7 +178,6 @@ class RewriteResult(Planned):
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.rewriting.report.build_report import build_report
-        from amp_rewrite.rewriting.report.scaling_record import scaling_record
 
         with paused_gc():
             report = build_report(
@@ -186,9 +185,22 @@ class RewriteResult(Planned):
             )
             added = report.summary.casts_added + self.end_casts
             summary = replace(report.summary, casts_added=added)
-            return replace(
-                report, summary=summary, scaling=scaling_record(self.scaling, self.refused)
-            )
+            return replace(report, summary=summary, scaling=self._told_scaling())
+
+    def _told_scaling(self) -> Scaling | None:
+        """Return what was scaled, and what stays float32 since it was not."""
+        if self.scaling is None and not self.refused:
+            return None
+        from amp_rewrite.rewriting.scaling.scaling import Scaling
+
+        scaling = self.scaling or Scaling(self.flat, (), self.refused)
+        left = tuple(each for each in scaling.unscaled if not self._is_low(each.value))
+        return replace(scaling, unscaled=left) if scaling.sets or left else None
+
+    def _is_low(self, name: str) -> bool:
+        """Tell whether a value is in 16 bits, for what masks fill may leave the range."""
+        value = self.flat.value_names.index(name)
+        return self.painting.is_allow(self.context.type_graph.source[value])
 
 
 @with_option_names

@@ -286,7 +286,7 @@ def test_where_all_is_inside_of_functions_the_next_step_inlines_them(
     assert convert(tmp_path, "calls") == 0
     said = capsys.readouterr().out
     assert "nothing was converted" in said
-    assert said.index("--inline-functions") < said.index("--strict")
+    assert "--inline-functions" in said
 
 
 def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
@@ -300,7 +300,6 @@ def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
     said = capsys.readouterr().out
     assert said.startswith("nothing changed: no part of the model can compute in float16")
     assert "out.onnx, unchanged: nothing was converted" in said.replace("\n", "")
-    assert "--strict" in said
     assert "amp-rewrite verify" not in said
     assert onnx.load(tmp_path / "out.onnx").graph == onnx.load(tmp_path / "none.onnx").graph
     (tmp_path / "out.onnx").unlink()
@@ -317,7 +316,6 @@ def test_a_value_near_the_end_of_float16_is_told_first_with_what_settles_it(
     assert convert(folder, "near") == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("Not verified, in doubt: h may reach ")
-    assert "float16 ends at 65504; with your inputs run `amp-rewrite convert " in first
-    assert first.endswith(" --data inputs.npz`.")
+    assert "by an estimate, more than a quarter of float16's limit of 65504; --data " in first
     assert convert(folder, "good") == 0
-    assert capsys.readouterr().out.startswith("Not verified: run")
+    assert capsys.readouterr().out.startswith("Not verified: nothing was run")

@@ -51,8 +51,9 @@ class Shown:
 
 def json_form(value: object) -> object:
     """Return reports and other dataclasses, mappings and sequences as JSON has them."""
-    if isinstance(value, Shown | NodeRecord):
-        return value.to_dict()
+    own = getattr(value, "to_dict", None)
+    if own is not None:
+        return own()
     if is_dataclass(value):
         return _by_field(value)
     if isinstance(value, Mapping):
@@ -177,6 +178,7 @@ class WeightsRecord:
         overflow: Those with elements out of the 16-bit type's range.
         underflow: Those with elements that round to zero.
         stored: Those that something reads as float32, stored in 16 bits nevertheless.
+        twice: How many are in the file in both types, since nodes of both read them.
     """
 
     converted: int
@@ -184,6 +186,7 @@ class WeightsRecord:
     overflow: tuple[RangeRecord, ...]
     underflow: tuple[RangeRecord, ...]
     stored: tuple[StoredRecord, ...] = ()
+    twice: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,8 @@ def near_end(context: PaintContext, painting: Painting) -> str | None:
         return None
     largest, value = max(near)
     return (
-        f"{graph.flat.value_names[value]} may reach {largest:.2g}, {low.name} ends at {low.max:g}"
+        f"{graph.flat.value_names[value]} may reach {largest:.2g} by an estimate, more than a "
+        f"quarter of {low.name}'s limit of {low.max:g}"
     )
 
 
