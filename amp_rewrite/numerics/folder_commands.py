@@ -250,9 +250,6 @@ class _Job:
         result, conversion = done.result, done.made
         if self.annotate:
             result.annotate()
-        lines = [report.in_short()]
-        lines += [] if conversion is None else [str(conversion.verdict)]
-        lines += [] if done.missing is None else done.missing.shortcomings
         is_float32 = (
             self.asked.rtol is None
             and done.nothing_left
@@ -262,8 +259,12 @@ class _Job:
         holds = done.holds or is_float32
         state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
         record = report.to_dict() if conversion is None else conversion.to_dict(report)
-        said = headline(report.precision, report.summary)
-        entry = ModelEntry(name, None, state, said, tuple(lines), record)
+        said = [headline(report.precision, report.summary)]
+        if done.missing is not None:
+            said = [*done.missing.shortcomings]
+        elif conversion is not None and not holds:
+            said = conversion.verdict.lines()
+        entry = ModelEntry(name, None, state, said[0], tuple(said[1:]), record)
         save = done.save if done.is_written or is_float32 else None
         return entry, Ends.of(result.flat, result.plan), save
 

@@ -213,4 +213,4 @@ class Repair(Shown):
         yield from axes_lines(len(self.raised.plan.ranks))
 
     def _about(self, word: str, dangers: Iterable[Danger]) -> Iterator[str]:
-        return (f"{word}: {line}" for line in danger_lines([*dangers], self.precision))
+        return (f"{word}: {line}" for line in danger_lines([*dangers]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,8 +98,7 @@ class SafetyReport(Shown):
             found = f"the rules found nothing {where}; {unrun}"
             passes = not self.is_run and not flagged
             return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
-        space = " " if self.run.verdict.worst else ""
-        beside = f"{space}{where}, compared with {self.against}"
+        beside = f", compared with {self.against}"
         return self.run.verdict_beside(refused, (*flagged, *clipped), beside)
 
     def lines(self) -> Iterator[str]:
@@ -110,16 +108,12 @@ class SafetyReport(Shown):
         where = f"{nodes} in {self.precision}, target {self.target}"
         if self.computes == FLOAT32.name:
             where = f"no 16-bit nodes; rules for {self.precision}, target {self.target}"
-        yield where
+        yield where if self.run is None else f"{where}; run on {self.run.data}"
         yield from unjudged_lines(self.unjudged, self.precision)
         if self.run is not None:
-            yield (
-                f"emulated on {counted(self.run.feeds, 'feed')} ({self.run.data}), compared with "
-                f"{self.against}"
-            )
             device = () if self.run.device is None else self.run.device.lines
             yield from (f"  {line}" for line in (*device, *self.run.notes()))
-        yield from (f"  risk: {line}" for line in danger_lines(self.dangers, self.precision))
+        yield from (f"  risk: {line}" for line in danger_lines(self.dangers))
         loading = self.loading
         if loading and loading.said and self.refused is None and not loading.lacks_operator:
             yield loading.said
@@ -136,32 +130,16 @@ def unjudged_lines(unjudged: Mapping[str, int], precision: str) -> Iterator[str]
         yield f"not judged: {counted(count, 'value')} in {name}; {why}"
 
 
-def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
+def danger_lines(dangers: Sequence[Danger]) -> Iterator[str]:
     """Yield a line for each kind of danger: what it is, how many nodes, and some of them."""
     named = {danger.node for danger in dangers}
     roots = [d for d in dangers if d.because not in named]
-    behind = _followers(dangers, {d.node for d in roots})
     kinds: dict[tuple[str, str, str], list[Danger]] = {}
     for danger in roots:
         kinds.setdefault((danger.op, danger.reason, danger.words), []).append(danger)
     for (op, reason, words), members in kinds.items():
-        follow = sum(behind[d.node] for d in members)
         nodes = list(dict.fromkeys(d.node for d in members))
         names = ", ".join(nodes[:_NAMED])
         more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        then = f"; {counted(follow, 'node')} after it in {precision}" if follow else ""
         detail = f" ({members[0].detail})" if members[0].detail else ""
-        yield f"{op} {names}{more} {words}{detail}; {reason}{then}"
-
-
-def _followers(dangers: Sequence[Danger], roots: set[str]) -> Counter[str]:
-    """Return by root how many dangers follow from it."""
-    because = {d.node: d.because for d in dangers if d.node not in roots}
-    counts: Counter[str] = Counter()
-    for node in because:
-        source, seen = node, set[str]()
-        while source in because and source not in seen:
-            seen.add(source)
-            source = because[source]
-        counts[source] += 1
-    return counts
+        yield f"{op} {names}{more} {words}{detail}; {reason}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.custom import Customs
@@ -86,7 +86,7 @@ class WideResult(Raised):
         what = ", ".join(f"{count} results in {dtype.name}" for dtype, count in self.types.items())
         left = sum(self.left.values())
         kept = f"; {left} of them stay, which float32 cannot take the place of" if left else ""
-        return f"{what} became float32, with {len(self.plan.weights)} constants{kept}"
+        return f"{what} became float32, with {counted(len(self.plan.weights), 'constant')}{kept}"
 
 
 def widen(

@@ -56,6 +56,9 @@ _LARGEST = math.sqrt(3)
 _LEAST = 0.1
 """The smallest share of the last error that a choice is made for next."""
 
+_LEAST_TOLD = 0.001
+"""The smallest error whose share is told."""
+
 _INFINITE = 1e12
 """The square of an error that nothing is worth."""
 
@@ -180,7 +183,9 @@ class Fit:
         errors = [self._worst[v] for v in self.painter.flat.outputs_of(node) if v in self._worst]
         if not errors:
             return "kept by the error budget"
-        return f"kept by the error budget: rounding it adds {percent(max(errors))} to an output"
+        largest = max(errors)
+        adds = percent(largest) if largest >= _LEAST_TOLD else f"less than {percent(_LEAST_TOLD)}"
+        return f"kept by the error budget: rounding it adds {adds} to an output"
 
     @cached_property
     def _worst(self) -> dict[int, float]:

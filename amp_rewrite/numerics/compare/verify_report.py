@@ -108,10 +108,10 @@ class VerifyReport(Shown):
                 failures.append(failure_of(output))
         if self.infinities:
             first = self.infinities[0]
-            is_absorbed = all(not o.inf and not o.nan for o in self.outputs)
+            verb = "overflows" if len(self.infinities) == 1 else "overflow"
             failures.append(
-                f"{len(self.infinities)} values inside overflow, first {first.place}: {first.lost} "
-                f"where the original is finite{'; the outputs absorb it' if is_absorbed else ''}"
+                f"{counted(len(self.infinities), 'value')} inside {verb}, first {first.place}: "
+                f"{first.lost} where the original is finite"
             )
         failures += [misfit.misfit for misfit in self.misfits]
         for found in (self.fed_back, self.stress):
@@ -165,15 +165,14 @@ class VerifyReport(Shown):
     @property
     def _inputs(self) -> str:
         """Say how many batches there were, whether they were made up, and what was stress."""
-        kind = "made-up batch" if self.is_made_up else "batch of your data"
-        if self.feeds != 1:
-            kind = "made-up batches" if self.is_made_up else "batches of your data"
+        kind = counted(self.feeds, "made-up batch" if self.is_made_up else "batch")
         held = self.stress is not None and bool(self.stress.of("held"))
         some = any(output.compared for output in self.outputs)
         if held and not some:
             return "stress inputs (nothing was compared on the others)"
         but = "" if self.stress is None else self.stress.exceptions
-        return f"{self.feeds:,} {kind}{' and on stress inputs' if held else ''}{but}"
+        given = "" if self.is_made_up else " of your data"
+        return f"{kind}{given}{' and on stress inputs' if held else ''}{but}"
 
     @property
     def compared(self) -> bool:
@@ -188,11 +187,6 @@ class VerifyReport(Shown):
 
     def notes(self) -> tuple[str, ...]:
         """Return notes on stress inputs, on what was left out, and on yardsticks, one line each."""
-        moved = max((output.error or 0.0 for output in self.moves), default=0.0)
-        changes = (
-            f"the float32 original changes by {percent(moved)} of the output's spread when its "
-            "inputs change by one part in 1,000,000"
-        )
         return (
             *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
@@ -204,11 +198,10 @@ class VerifyReport(Shown):
                 if o.constant is not None
             ),
             *(
-                f"output {o.name}: {o.apart} elements in fully masked rows do not count"
+                f"output {o.name}: {counted(o.apart, 'element')} in fully masked rows do not count"
                 for o in self.outputs
                 if o.apart
             ),
-            *((changes,) if self.moves else ()),
             *map(str, self.selections),
         )
 

@@ -185,6 +185,4 @@ class Conversion:
             )
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
-        if not self.result.changed and self.nothing_left is None:
-            steps.append(f"nothing is left in {self.result.options.precision}")
         return steps

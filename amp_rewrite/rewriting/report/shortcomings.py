@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.base.printable import counted
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.modules import all_names, nodes_by_name
@@ -168,7 +169,8 @@ def shortcomings(report: Report) -> tuple[str, ...]:
     if not report.summary.nodes_converted:
         lines.append("nothing was converted: the model has no allow-list operator that could be")
     lines += [
-        f"no op list knows {name} ({count} nodes); put it on a list, or on `unlisted` with a reason"
+        f"no op list knows {name} ({counted(count, 'node')}); put it on a list, or on `unlisted` "
+        "with a reason"
         for name, count in report.boundaries.items()
     ]
     missing = {
