@@ -19,7 +19,7 @@ from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions, option_words
 from amp_rewrite.rewriting.report.gains import sizes_of
-from amp_rewrite.rewriting.report.next_steps import Names, longer_search, next_steps
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -217,12 +217,6 @@ class _Outcome:
         """Print whether the result passed, or how to find out."""
         made = self.done.made
         if made is not None:
-            ended = made.verification.unfinished
-            if ended is not None:
-                asked = self.done.asked
-                names = self._names._replace(written=False)
-                step = longer_search(self.report, names, asked.rtol, asked.budget)
-                out.print_all((ended, f"next: {step.why}", f"  {step.command}"))
             out.print_judged(made.verdict, made.verdict.lines())
         elif self.report.near_end:
             why = self.report.near_end
@@ -303,5 +297,5 @@ def _widen_file(
         if not dry_run:
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
-    out.print(widened.in_short())
+    out.print(widened.to_text())
     out.print("nothing was written" if dry_run else common.wrote(output))

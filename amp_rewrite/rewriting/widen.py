@@ -77,9 +77,9 @@ class WideResult(Raised):
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        return one_line(self, self.in_short())
+        return one_line(self, self.to_text())
 
-    def in_short(self) -> str:
+    def to_text(self) -> str:
         """Return what became float32, in one line."""
         if not self.types:
             return "nothing changed: the model has no other float type than float32"

@@ -130,9 +130,8 @@ def test_what_was_not_verified_in_time_is_not_written(
 ) -> None:
     assert convert(folder, "good", "--data", folder / "data", "--budget", "0.001s") == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("the time was over before everything was compared: 0 of ")
-    assert lines[1] == "next: Give it more time, or allow a larger error."
-    assert lines[2].endswith("--budget 0.004s")
+    assert "the time was over before everything was compared: 0 of " in lines[0]
+    assert "a larger budget does the rest" in lines[0]
     assert "nothing was written; --write-failed writes it anyway" in lines
     assert not (folder / "out.onnx").exists()
     forced = ("--data", folder / "data", "--budget", "0.001s", "--write-failed")

@@ -53,7 +53,7 @@ class Tuning:
         """Return one line, for much is in it."""
         return one_line(
             self,
-            f"{counted(len(self.keep), 'node')} kept float32: {self.tolerance.metric} "
+            f"{counted(len(self.keep), 'node')} stay float32: {self.tolerance.metric} "
             f"{self.loss:.3g} of at most {self.tolerance.limit:.3g}, {counted(self.runs, 'run')}",
         )
 

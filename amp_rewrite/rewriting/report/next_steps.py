@@ -9,9 +9,6 @@ from typing import NamedTuple
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
-MORE = 4
-"""How many times the budget of a search that ended early is suggested for the next."""
-
 _INPUTS = "inputs.npz"
 """Where made-up inputs are suggested to be written."""
 
@@ -45,16 +42,6 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
     steps = (*_about_accuracy(report, names, holds), *_about_coverage(report, names))
     once = {step.command: step for step in reversed(steps)}
     return tuple(reversed(once.values()))
-
-
-def longer_search(report: Report, names: Names, rtol: float | None, budget: float) -> NextStep:
-    """Return the command with a larger budget, where one ended before its end."""
-    limit = "" if rtol is None else f" --rtol {rtol:g}"
-    return NextStep(
-        "Give it more time, or allow a larger error.",
-        f"{_convert(report, names)}{names.with_data or ' --verify'}{limit} "
-        f"--budget {MORE * budget:g}s",
-    )
 
 
 def _convert(report: Report, names: Names) -> str:
