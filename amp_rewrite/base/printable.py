@@ -78,6 +78,12 @@ def in_bytes(count: int) -> str:
     return f"{number:,.{digits}f} {_UNITS[unit]}"
 
 
+def few(things: Sequence[object], most: int = 3) -> str:
+    """Return the first of some things, and how many more there are: "a, b, c and 2 more"."""
+    more = len(things) - most
+    return ", ".join(map(str, things[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number and a noun: "1 node", "2,000 nodes", "2 batches"."""
     return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('tch') else 's'}"

@@ -231,7 +231,7 @@ class _Outcome:
             device = made.verification.device
             out.print_all((*made.verification.notes(), *(device.lines if device else ())))
         if not self.written:
-            fails = made is not None and not made.writable
+            fails = made is not None and not made.ok
             insist = "; --write-failed writes it anyway" if fails else ""
             out.print(f"nothing was written{insist}")
             return
@@ -240,8 +240,6 @@ class _Outcome:
         elif not made.ok:
             status = made.verdict.status
             note = ", although it failed" if status == "failed" else f", {status}"
-        elif not made.writable:
-            note = ", with nothing in 16 bits"
         out.print(common.wrote(self.output, note))
 
     def _print_next(self, out: PlainConsole) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import few
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import AmpError, LoadError, OptionError, SaveError
 from amp_rewrite.graph.io.model_files import plain_data_names
@@ -150,12 +151,11 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
     """
     there = {target: of for of, target in names.items() if target != of and target in folder.files}
     if there:
-        target, of = next(iter(there.items()))
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        of = next(iter(there.values()))
         raise OptionError(
             f"what is made of {of} would take the place of a form that is there already",
             where=folder.path,
-            found=f"{target}{more}",
+            found=few([*there], 1),
             remedy="remove it, or replace such forms: --replace, in Python replace_forms=True",
         )
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, in_bytes
+from amp_rewrite.base.printable import counted, few, in_bytes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
@@ -133,7 +133,9 @@ class Repair(Shown):
     def headline(self) -> str:
         """The raised nodes and their cost, in one line."""
         if not self.changed:
-            return f"Nothing changed{self._why_unchanged}"
+            is_safe = self.passes and not self.stay
+            found = ": nothing unsafe found" if is_safe else ""
+            return f"Nothing changed{found} in {self.precision} for {self.target}"
         size = self.weight_bytes_added
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
@@ -141,18 +143,6 @@ class Repair(Shown):
             f"{counted(self.casts_added, 'cast')} added, {self.casts_removed} removed"
             f"{f', {in_bytes(size)} more weights' if size else ''}"
         )
-
-    @property
-    def _why_unchanged(self) -> str:
-        """Return what is known of a model of which nothing was raised; "" if it fails."""
-        where = f"in {self.precision} for {self.target}"
-        if self.stay:
-            if all(is_end(danger) for danger in self.stay):
-                return f": only inputs and outputs that keep their type are unsafe {where}"
-            return f": unsafe nodes {where} are read by nodes that keep their type"
-        if self.verification is None:
-            return f": the rules found nothing {where}; not run"
-        return f": the model is safe {where}" if self.passes else ""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -203,9 +193,7 @@ class Repair(Shown):
         yield from () if self.scaling is None else self.scaling.lines()
         yield from self._about("raised", (d for d in self.dangers if d.reason not in OF_THE_FILE))
         if self.measured:
-            names = ", ".join(self.measured[:_NAMED])
-            more = len(self.measured) - _NAMED
-            yield f"raised because of {self.shown_by}: {names}{f' and {more} more' * (more > 0)}"
+            yield f"raised because of {self.shown_by}: {few(self.measured, _NAMED)}"
         for line in self._about("stays", (d for d in self.stay if is_end(d))):
             yield f"{line}; --keep-io float32 raises it"
         yield from self._about("stays", (d for d in self.stay if not is_end(d)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -18,9 +18,6 @@ from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
 OWN_FORM = "this file's own float32 form"
 """The reference of a 16-bit model where no original is given: the same weights."""
-
-_NAMED = 3
-"""How many nodes of one danger the text names; JSON names all of them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,12 +67,6 @@ class SafetyReport(Shown):
         return self.loading.said
 
     @property
-    def roots(self) -> tuple[Danger, ...]:
-        """The dangers that follow from no other one."""
-        named = {danger.node for danger in self.dangers}
-        return tuple(d for d in self.dangers if d.because not in named)
-
-    @property
     def verdict(self) -> Verdict:
         """The verdict: what the rules flag is in doubt if the run passes and the file loads."""
         refused = () if self.refused is None else (self.refused,)
@@ -86,10 +77,11 @@ class SafetyReport(Shown):
             said = said if self.is_run else f"{said}; not run"
             return judged(refused, (), None, worst=said)
         where = f"in {self.precision} for {self.target}"
-        follow = len(self.dangers) - len(self.roots)
+        roots = len(_roots(self.dangers))
+        follow = len(self.dangers) - roots
         more = f", and {counted(follow, 'node')} after them" if follow else ""
-        verb = "is" if len(self.roots) == 1 else "are"
-        said = f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
+        verb = "is" if roots == 1 else "are"
+        said = f"{counted(roots, 'node')} {verb} unsafe {where} by the rules{more}"
         flagged = [said] if self.dangers else []
         clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         loading, lacks = self.loading, self.loading is not None and self.loading.lacks_operator
@@ -130,16 +122,17 @@ def unjudged_lines(unjudged: Mapping[str, int], precision: str) -> Iterator[str]
         yield f"not judged: {counted(count, 'value')} in {name}; {why}"
 
 
+def _roots(dangers: Sequence[Danger]) -> tuple[Danger, ...]:
+    named = {danger.node for danger in dangers}
+    return tuple(danger for danger in dangers if danger.because not in named)
+
+
 def danger_lines(dangers: Sequence[Danger]) -> Iterator[str]:
     """Yield a line for each kind of danger: what it is, how many nodes, and some of them."""
-    named = {danger.node for danger in dangers}
-    roots = [d for d in dangers if d.because not in named]
     kinds: dict[tuple[str, str, str], list[Danger]] = {}
-    for danger in roots:
+    for danger in _roots(dangers):
         kinds.setdefault((danger.op, danger.reason, danger.words), []).append(danger)
     for (op, reason, words), members in kinds.items():
-        nodes = list(dict.fromkeys(d.node for d in members))
-        names = ", ".join(nodes[:_NAMED])
-        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+        nodes = few([*dict.fromkeys(d.node for d in members)])
         detail = f" ({members[0].detail})" if members[0].detail else ""
-        yield f"{op} {names}{more} {words}{detail}; {reason}"
+        yield f"{op} {nodes} {words}{detail}; {reason}"

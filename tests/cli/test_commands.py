@@ -242,7 +242,7 @@ def test_the_report_may_not_overwrite_a_model(
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("unknown", [], "no op list knows custom::Foo (1 nodes)"),
+        ("unknown", [], "no op list knows custom::Foo (1 node)"),
         ("nothing", [], "nothing was converted"),
     ],
 )

@@ -121,7 +121,9 @@ class VerifyReport(Shown):
         return judged(
             failures,
             doubts,
-            None if self.compared else self._uncompared,
+            None
+            if self.compared
+            else next(iter((*self.left_out, *self._constants)), "no elements"),
             inputs=self._inputs,
             worst=self._worst,
         )
@@ -138,12 +140,10 @@ class VerifyReport(Shown):
         )
 
     @property
-    def _uncompared(self) -> str:
-        """Say why nothing was compared."""
-        if self.left_out:
-            return self.left_out[0]
-        constant = [f"{o.name} is {o.constant:g}" for o in self.outputs if o.constant is not None]
-        return f"output {constant[0]} everywhere in the original" if constant else "no elements"
+    def _constants(self) -> list[str]:
+        """Name the outputs that are one number in the original."""
+        found = [o for o in self.outputs if o.constant is not None]
+        return [f"output {o.name} is {o.constant:g} everywhere in the original" for o in found]
 
     @property
     def _worst(self) -> str:
@@ -165,14 +165,13 @@ class VerifyReport(Shown):
     @property
     def _inputs(self) -> str:
         """Say how many batches there were, whether they were made up, and what was stress."""
-        kind = counted(self.feeds, "made-up batch" if self.is_made_up else "batch")
         held = self.stress is not None and bool(self.stress.of("held"))
-        some = any(output.compared for output in self.outputs)
-        if held and not some:
+        if held and not any(output.compared for output in self.outputs):
             return "stress inputs (nothing was compared on the others)"
+        kind, given = ("made-up batch", "") if self.is_made_up else ("batch", " of your data")
         but = "" if self.stress is None else self.stress.exceptions
-        given = "" if self.is_made_up else " of your data"
-        return f"{kind}{given}{' and on stress inputs' if held else ''}{but}"
+        stressed = " and on stress inputs" if held else ""
+        return f"{counted(self.feeds, kind)}{given}{stressed}{but}"
 
     @property
     def compared(self) -> bool:
@@ -191,12 +190,7 @@ class VerifyReport(Shown):
             *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
             *(f"left out: {line}" for line in self.left_out),
-            *(
-                f"output {o.name} is {o.constant:g} everywhere in the original, so it proves "
-                "nothing"
-                for o in self.outputs
-                if o.constant is not None
-            ),
+            *(f"{line}, so it proves nothing" for line in self._constants),
             *(
                 f"output {o.name}: {counted(o.apart, 'element')} in fully masked rows do not count"
                 for o in self.outputs
@@ -208,10 +202,7 @@ class VerifyReport(Shown):
     def lines(self) -> Iterator[str]:
         """Yield the verdict, what was compared, and the details."""
         yield from self.verdict.lines()
-        yield (
-            f"{self.precision}, emulated for {self.target}, against the original: "
-            f"{counted(self.feeds, 'feed')} ({self.data})"
-        )
+        yield f"{self.precision}, emulated for {self.target}, against the original on {self.data}"
         yield from map(output_line, self.outputs)
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:

@@ -116,7 +116,10 @@ def _kept_nodes(context: PaintContext, painting: Painting) -> dict[str, dict[str
         op = "(every)" if reason is Reason.OPSET_TOO_OLD else flat.called(node).op_type
         counts.setdefault(reason, Counter())[op] += 1
     most = sorted(counts.items(), key=lambda row: -row[1].total())
-    return {reason: dict(operators.most_common()) for reason, operators in most}
+    return {
+        reason: dict(sorted(operators.items(), key=lambda row: (-row[1], row[0])))
+        for reason, operators in most
+    }
 
 
 def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import aligned, counted, in_bytes, percent
+from amp_rewrite.base.printable import aligned, counted, few, in_bytes, percent
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 8
 """How many reasons the table shows, unless all are asked for."""
-
-_NAMED = 3
-"""How many operators of a reason, constants and rules a line names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,7 +212,7 @@ def _opset_line(advice: OpsetAdvice, precision: str) -> str:
 def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
     """Return which rules about nodes match nothing in the model; there is at least one."""
     match = "matches" if len(rules) == 1 else "match"
-    return f"{counted(len(rules), 'node rule')} {match} no node of the model: {_first(rules)}"
+    return f"{counted(len(rules), 'node rule')} {match} no node of the model: {few(rules)}"
 
 
 def _stored_line(stored: Sequence[StoredRecord]) -> str:
@@ -233,13 +230,8 @@ def _stored_line(stored: Sequence[StoredRecord]) -> str:
 
 def _constants_line(records: Sequence[RangeRecord], what: str) -> str:
     verb = "is" if len(records) == 1 else "are"
-    names = _first([record.name for record in records])
+    names = few([record.name for record in records])
     return f"{counted(len(records), 'constant')} {verb} {what}: {names}"
-
-
-def _first(things: Sequence[object]) -> str:
-    """Return the first few, and whether there are more."""
-    return ", ".join([*map(str, things[:_NAMED]), *(["..."] if len(things) > _NAMED else [])])
 
 
 def _reason_table(
@@ -249,7 +241,7 @@ def _reason_table(
     rows = [
         (
             str(sum(operators.values())),
-            _first([*operators]),
+            few([*operators]),
             plain_phrase(reason, precision, target).removeprefix("is ") + f" ({reason})",
         )
         for reason, operators in kept.items()

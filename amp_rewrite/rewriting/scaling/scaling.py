@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.graph.flat import FlatGraph
 
 _MOST = 3
@@ -63,11 +63,8 @@ class Border:
 
     def __str__(self) -> str:
         """Return what is read how, and where."""
-        named, more = ", ".join(self.readers[:_MOST]), len(self.readers) - _MOST
-        return (
-            f"{self.value} is computed times 2^{self.made}, and read times 2^{self.read} by "
-            f"{named}{f' and {more} more' if more > 0 else ''}"
-        )
+        made, read = f"computed times 2^{self.made}", f"read times 2^{self.read}"
+        return f"{self.value} is {made}, and {read} by {few(self.readers)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,9 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
             *("value", "to", "consumers", "name", "producer", "bytes"),
         }
     for node in data["nodes"]:
-        assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}
+        assert set(node) == {
+            *("name", "op", "domain", "scope", "list", "variables", "group", "module"),
+        }
         for variable in node["variables"].values():
             assert set(variable) == {"dtype", "reason", "because", "detail", "bound"}
 

@@ -48,7 +48,7 @@ def test_a_rule_that_matches_nothing_is_named(
 
 def test_only_the_first_rules_are_shown_and_the_json_has_all(tmp_path: Path) -> None:
     path = rules(tmp_path, *(f"node: n{i}" for i in range(5)))
-    with pytest.warns(amp.AmpWarning, match=r"^5 node rules .*n0 .*n1 .*n2 \(.*:8\), \.\.\.; "):
+    with pytest.warns(amp.AmpWarning, match=r"^5 node rules .*n0 .*n1 .*n2 \(.*:8\) and 2 more; "):
         report = amp.rewrite(MODEL, lists=path).report
     assert report.to_dict()["unmatched_rules"] == [
         {"node": f"n{i}", "variable": None, "where": f"{path}:{i + 6}"} for i in range(5)
