@@ -94,6 +94,8 @@ def percent(ratio: float) -> str:
     number = 100 * ratio
     if not number <= _MOST_PERCENT:
         return f"over {_MOST_PERCENT:,} %"
+    if 0 < number < _LEAST_PERCENT:
+        return f"less than {_LEAST_PERCENT} %"
     return f"{number:.0f} %" if number >= _THREE_DIGITS else f"{number:.2g} %"
 
 
@@ -110,4 +112,5 @@ def share(part: float, digits: int = 2) -> str:
 
 
 _MOST_PERCENT = 1000
+_LEAST_PERCENT = 0.001
 _MOST_DIGITS = 12

@@ -56,9 +56,6 @@ _LARGEST = math.sqrt(3)
 _LEAST = 0.1
 """The smallest share of the last error that a choice is made for next."""
 
-_LEAST_TOLD = 0.001
-"""The smallest error whose share is told."""
-
 _INFINITE = 1e12
 """The square of an error that nothing is worth."""
 
@@ -180,12 +177,10 @@ class Fit:
         return (*denied, *allowed)
 
     def _why(self, node: int) -> str:
-        errors = [self._worst[v] for v in self.painter.flat.outputs_of(node) if v in self._worst]
-        if not errors:
-            return "kept by the error budget"
-        largest = max(errors)
-        adds = percent(largest) if largest >= _LEAST_TOLD else f"less than {percent(_LEAST_TOLD)}"
-        return f"kept by the error budget: rounding it adds {adds} to an output"
+        made = self.painter.flat.outputs_of(node)
+        largest = max((self._worst.get(value, 0.0) for value in made), default=0.0)
+        adds = f": rounding it adds {percent(largest)} to an output" if largest else ""
+        return f"kept by the error budget{adds}"
 
     @cached_property
     def _worst(self) -> dict[int, float]:

@@ -132,8 +132,6 @@ def remarks(report: Report) -> Iterator[str]:
         yield from _raised_lines(report.opset_raised, report.opset, after)
     if report.opset_advice is not None:
         yield _opset_line(report.opset_advice, report.precision)
-    if report.unmatched_rules:
-        yield unmatched_line(report.unmatched_rules)
     large = [record for record in report.weights.overflow if record.action == "kept"]
     if large:
         yield _constants_line(large, f"too large for {report.precision}")
@@ -144,8 +142,6 @@ def remarks(report: Report) -> Iterator[str]:
     if report.unknown_lengths:
         lengths = lengths_to_name(report.unknown_lengths)
         yield f"sums of unknown length stay float32; name the largest length: {lengths}"
-    if report.likely_overflow:
-        yield f"estimate: {report.likely_overflow}"
 
 
 def _larger_line(report: Report) -> str:
@@ -207,12 +203,6 @@ def _opset_line(advice: OpsetAdvice, precision: str) -> str:
         f"{gain}, but the target has no kernel for {', '.join(advice.lost)} there, so it would run "
         f"on the CPU; force it with convert --opset {advice.opset}"
     )
-
-
-def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
-    """Return which rules about nodes match nothing in the model; there is at least one."""
-    match = "matches" if len(rules) == 1 else "match"
-    return f"{counted(len(rules), 'node rule')} {match} no node of the model: {few(rules)}"
 
 
 def _stored_line(stored: Sequence[StoredRecord]) -> str:

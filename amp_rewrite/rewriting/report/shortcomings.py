@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.modules import all_names, nodes_by_name
@@ -16,7 +16,6 @@ from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name
 from amp_rewrite.rewriting.report.records import UnmatchedRule
-from amp_rewrite.rewriting.report.rewrite_report import unmatched_line
 from amp_rewrite.values.magnitudes.estimate import PEAK
 from amp_rewrite.values.magnitudes.estimates import Estimates
 
@@ -58,7 +57,8 @@ def unmatched_warning(context: PaintContext) -> str | None:
         remedy = f"did you mean {' or '.join(map(repr, meant))}?"
     else:
         remedy = "`amp-rewrite explain MODEL` lists the node names"
-    return f"{unmatched_line(rules)}; {remedy}"
+    count = f"{counted(len(rules), 'node rule')} {'matches' if len(rules) == 1 else 'match'}"
+    return f"{count} no node of the model: {few(rules)}; {remedy}"
 
 
 def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:

@@ -43,7 +43,6 @@ def test_a_rule_that_matches_nothing_is_named(
         result = amp.rewrite(MODEL, lists=path)
     assert [str(w.message) for w in warned] == [f"{line}; {remedy}"]
     assert [f"{rule}" for rule in result.report.unmatched_rules] == [f"{about} ({path}:7)"]
-    assert line in " ".join(result.report.to_text().split())
 
 
 def test_only_the_first_rules_are_shown_and_the_json_has_all(tmp_path: Path) -> None:
