@@ -199,8 +199,8 @@ class RewriteResult(Planned):
 
     def _is_low(self, name: str) -> bool:
         """Tell whether a value is in 16 bits, for what masks fill may leave the range."""
-        value = self.flat.value_names.index(name)
-        return self.painting.is_allow(self.context.type_graph.source[value])
+        source, names = self.context.type_graph.source, self.flat.value_names
+        return name in names and self.painting.is_allow(source[names.index(name)])
 
 
 @with_option_names
