@@ -56,7 +56,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.policy import Policy as Policy
     from amp_rewrite.rewriting.api import RewriteResult as RewriteResult
     from amp_rewrite.rewriting.api import explain as explain
-    from amp_rewrite.rewriting.api import explain_after as explain_after
     from amp_rewrite.rewriting.api import rewrite as rewrite
     from amp_rewrite.rewriting.plan.options import RewriteOptions as RewriteOptions
     from amp_rewrite.rewriting.report.rewrite_report import Report as Report
@@ -97,7 +96,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
 
     _NAMES = {
         "": "callbacks distributed errors loss_scaling losses optimizers",
-        "rewriting.api": "RewriteResult explain explain_after rewrite",
+        "rewriting.api": "RewriteResult explain rewrite",
         "distributed": "CrossShardOptimizer",
         "numerics.emulate": "Evaluator evaluate",
         "errors": "AmpError AmpWarning",

@@ -7,7 +7,6 @@ letters in another order than they have. Numbers are shown as people say them.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 
@@ -66,18 +65,6 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0
     return [line.rstrip() for line in lines]
 
 
-def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as a notebook shows it; what is in the cells is text, never markup."""
-
-    def line(cells: Iterable[object], kind: str) -> str:
-        shown = (html.escape(printable(str(cell))) for cell in cells)
-        return f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in shown)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    title = html.escape(printable(caption))
-    return f"<table><caption>{title}</caption>{line(head, 'th')}{body}</table>"
-
-
 def _spell_match(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
 
@@ -91,9 +78,15 @@ def in_bytes(count: int) -> str:
     return f"{number:,.{digits}f} {_UNITS[unit]}"
 
 
+def few(things: Sequence[object], most: int = 3) -> str:
+    """Return the first of some things, and how many more there are: "a, b, c and 2 more"."""
+    more = len(things) - most
+    return ", ".join(map(str, things[:most])) + (f" and {more:,} more" if more > 0 else "")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number and a noun: "1 node", "2,000 nodes", "2 batches"."""
-    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('tch') else 's'}"
 
 
 def percent(ratio: float) -> str:
@@ -101,6 +94,8 @@ def percent(ratio: float) -> str:
     number = 100 * ratio
     if not number <= _MOST_PERCENT:
         return f"over {_MOST_PERCENT:,} %"
+    if 0 < number < _LEAST_PERCENT:
+        return f"less than {_LEAST_PERCENT} %"
     return f"{number:.0f} %" if number >= _THREE_DIGITS else f"{number:.2g} %"
 
 
@@ -117,4 +112,5 @@ def share(part: float, digits: int = 2) -> str:
 
 
 _MOST_PERCENT = 1000
+_LEAST_PERCENT = 0.001
 _MOST_DIGITS = 12

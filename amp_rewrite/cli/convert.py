@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,14 +19,7 @@ from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions, option_words
 from amp_rewrite.rewriting.report.gains import sizes_of
-from amp_rewrite.rewriting.report.next_steps import (
-    Names,
-    inlined_conversion,
-    longer_search,
-    measured_conversion,
-    next_steps,
-    strict_conversion,
-)
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -216,33 +208,21 @@ class _Outcome:
         common.say_target(self.options, self.report.target, out, provider)
         written = self.output if self.written else None
         sizes = sizes_of(done.model, done.result.flat, done.result.plan, written)
-        left = None if done.made is None else done.made.nothing_left
-        out.print_all(self.report.lines(sizes, left, verbose=verbose))
+        is_told = done.made is not None and done.made.nothing_left is not None
+        out.print_all(self.report.lines(sizes, headed=not is_told, verbose=verbose))
         self._print_file(out)
         self._print_next(out)
 
     def _print_verdict(self, out: PlainConsole) -> None:
         """Print whether the result passed, or how to find out."""
-        made, model = self.done.made, self.done.model
+        made = self.done.made
         if made is not None:
-            ended = made.verification.unfinished
-            if ended is not None:
-                asked = self.done.asked
-                names = self._names._replace(written=False)
-                step = longer_search(self.report, names, asked.rtol, asked.budget)
-                out.print_all((ended, f"next: {step.why}", f"  {step.command}"))
             out.print_judged(made.verdict, made.verdict.lines())
-        elif self._is_unchanged:
-            return  # the next line says that nothing was converted
-        elif not self.written:
-            out.print("Not verified: nothing was written.")
         elif self.report.near_end:
-            command = measured_conversion(self.report, self._names)
             why = self.report.near_end
-            out.print(f"Not verified, in doubt: {why}; with your inputs run `{command}`.")
-        else:
-            both = shlex.join([str(model), str(self.output)])
-            out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
+            out.print(f"Not verified, in doubt: {why}; --data measures it on your inputs")
+        elif self.report.summary.nodes_converted:
+            out.print("Not verified: nothing was run, so the accuracy is unknown")
 
     def _print_file(self, out: PlainConsole) -> None:
         """Print what the verdict is based on, and what was written."""
@@ -251,7 +231,7 @@ class _Outcome:
             device = made.verification.device
             out.print_all((*made.verification.notes(), *(device.lines if device else ())))
         if not self.written:
-            fails = made is not None and not made.writable
+            fails = made is not None and not made.ok
             insist = "; --write-failed writes it anyway" if fails else ""
             out.print(f"nothing was written{insist}")
             return
@@ -260,17 +240,12 @@ class _Outcome:
         elif not made.ok:
             status = made.verdict.status
             note = ", although it failed" if status == "failed" else f", {status}"
-        elif not made.writable:
-            note = ", with nothing in 16 bits"
         out.print(common.wrote(self.output, note))
 
     def _print_next(self, out: PlainConsole) -> None:
         """Print what to try next: the most useful steps."""
         made = self.done.made
         steps = next_steps(self.report, self._names, None if made is None else made.verdict.decided)
-        if self.written and made is None and self._is_unchanged:
-            names = self._names
-            steps = (*inlined_conversion(self.report, names), strict_conversion(self.report, names))
         for step in steps[:_STEPS]:
             out.print_all((f"next: {step.why}", f"  {step.command}"))
 
@@ -320,5 +295,5 @@ def _widen_file(
         if not dry_run:
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
-    out.print(widened.in_short())
+    out.print(widened.to_text())
     out.print("nothing was written" if dry_run else common.wrote(output))

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import argument, option
+from amp_rewrite.cli.parameters import argument
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.explain import explain as explain_node
-from amp_rewrite.rewriting.report.explain_after import explain_after
 
 
 @with_rewrite_options
@@ -23,9 +22,6 @@ def explain(
         "Names of nodes, modules (encoder.layers.0) or values. Default: all nodes.", None
     ),
     *,
-    after: str | None = option(
-        None, "Print the painting as it is after a pass, such as spread-deny."
-    ),
     opset: str = common.OPSET,
     options: RewriteOptions,
 ) -> None:
@@ -36,10 +32,6 @@ def explain(
         result = rewrite(upgraded(flat, opset, options)[0], options)
         report = result.report
     common.say_target(options, report.target, out)
-    if after is not None:
-        for line in explain_after(result.flat, result.options, after, nodes or ()):
-            out.print_all(line.splitlines())
-        return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_all(explain_node(result, name).splitlines())

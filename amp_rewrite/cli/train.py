@@ -12,6 +12,7 @@ from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, argument, option
@@ -191,9 +192,11 @@ def _print_run(done: Progress, *written: Path | None) -> None:
     """Say how training ended, and what was written."""
     out = common.console()
     last = "" if math.isnan(done.loss) else f", last loss {done.loss:.4g}"
-    out.print(f"{done.epoch} epochs, {done.step} steps{last}")
+    out.print(f"{counted(done.epoch, 'epoch')}, {counted(done.step, 'step')}{last}")
     if done.loss_scale is not None:
-        out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
+        out.print(
+            f"loss scale {done.loss_scale:g}, {counted(done.skipped_steps or 0, 'step')} skipped"
+        )
     if done.evaluation is not None:
         out.print(f"held out: {summary(done.evaluation)}")
     for path in written:

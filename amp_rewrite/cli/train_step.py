@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
@@ -140,7 +141,7 @@ def train_step(
             common.console().print(
                 f"{whole.info.precision}: {summary.nodes_converted} of {summary.float_nodes} "
                 f"float32 nodes, {summary.compute_converted:.1%} of the multiply-accumulates; "
-                f"{summary.casts_added} casts"
+                f"{counted(summary.casts_added, 'cast')}"
             )
         common.console().print(common.wrote(output))
         _print_notes(minimized, freezes=bool(freeze))

@@ -68,7 +68,8 @@ def _print(tuning: Tuning, output: Path) -> None:
         style="green" if passes else "red",
     )
     kept = f"{counted(len(tuning.keep), 'node')} kept float32{_operators(tuning)}"
-    out.print(f"{kept}; {len(tuning.allow)} allowed against the lists ({tuning.runs} runs)")
+    runs = counted(tuning.runs, "run")
+    out.print(f"{kept}; {len(tuning.allow)} allowed against the lists ({runs})")
     why = {rule.node: rule.why for rule in tuning.rules}
     for name in tuning.keep[:_SHOWN]:
         out.print(f"  {name}: {why[name]}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite import targets
+from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source, load
@@ -55,7 +56,7 @@ class DeviceRun(Shown):
         yield from (f"{name}: {_in_words(seconds)}" for name, seconds in self.beside.items())
         for provider in dict.fromkeys([self.provider, *(node.provider for node in self.nodes)]):
             taken = [node for node in self.nodes if node.provider == provider]
-            yield f"{provider} took {len(taken)} nodes: {_operators(taken) or 'none'}"
+            yield f"{provider} took {counted(len(taken), 'node')}: {_operators(taken) or 'none'}"
         for name in FLOATS:
             nodes = [node for node in self.nodes if node.type == name]
             took = sum(node.microseconds for node in nodes) / 1000

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import few
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import AmpError, LoadError, OptionError, SaveError
 from amp_rewrite.graph.io.model_files import plain_data_names
@@ -150,12 +151,11 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
     """
     there = {target: of for of, target in names.items() if target != of and target in folder.files}
     if there:
-        target, of = next(iter(there.items()))
-        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        of = next(iter(there.values()))
         raise OptionError(
             f"what is made of {of} would take the place of a form that is there already",
             where=folder.path,
-            found=f"{target}{more}",
+            found=few([*there], 1),
             remedy="remove it, or replace such forms: --replace, in Python replace_forms=True",
         )
 
@@ -250,9 +250,6 @@ class _Job:
         result, conversion = done.result, done.made
         if self.annotate:
             result.annotate()
-        lines = [report.in_short()]
-        lines += [] if conversion is None else [str(conversion.verdict)]
-        lines += [] if done.missing is None else done.missing.shortcomings
         is_float32 = (
             self.asked.rtol is None
             and done.nothing_left
@@ -262,8 +259,12 @@ class _Job:
         holds = done.holds or is_float32
         state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
         record = report.to_dict() if conversion is None else conversion.to_dict(report)
-        said = headline(report.precision, report.summary)
-        entry = ModelEntry(name, None, state, said, tuple(lines), record)
+        said = [headline(report.precision, report.summary)]
+        if done.missing is not None:
+            said = [*done.missing.shortcomings]
+        elif conversion is not None and not holds:
+            said = conversion.verdict.lines()
+        entry = ModelEntry(name, None, state, said[0], tuple(said[1:]), record)
         save = done.save if done.is_written or is_float32 else None
         return entry, Ends.of(result.flat, result.plan), save
 
@@ -274,7 +275,7 @@ class _Job:
         widened = widen(path, keep_io_types=options.keep_io_types)
         state: State = "changed" if widened.changed else "unchanged"
         types = {dtype.name: count for dtype, count in widened.types.items()}
-        entry = ModelEntry(name, None, state, widened.in_short(), report={"widened": types})
+        entry = ModelEntry(name, None, state, widened.to_text(), report={"widened": types})
         return entry, Ends.of(widened.flat, widened.plan), widened.save
 
     def _copied_files(self) -> tuple[str, ...]:

@@ -292,6 +292,7 @@ class _Work(NamedTuple):
         products = np.unique(graph.node[context.on(ListName.ALLOW) & low]).tolist()
         low_now = compute_share(graph, result.painting, products)
         is_scaled = self.scaling is not None  # by Mul nodes, which are no danger of the model
+        unscaled = Scaling(form.given, (), self.refused) if self.refused else None
         return Repair(
             result.options.precision,
             target,
@@ -307,8 +308,7 @@ class _Work(NamedTuple):
             1 - low_now if products else 0.0,
             None,
             result,
-            scaling=self.scaling,
-            refused=() if is_scaled else self.refused,
+            scaling=self.scaling or unscaled,
         )
 
     def verified(self, outcome: Repair, data: Data | None, stress: bool | None) -> Repair:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few, in_bytes
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
@@ -19,10 +19,9 @@ from amp_rewrite.numerics.lost_weights import LostWeights
 from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
-from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
-from amp_rewrite.rewriting.report.rewrite_report import axes_line
-from amp_rewrite.rewriting.report.scaling_record import scaling_record
-from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
+from amp_rewrite.rewriting.report.records import Shown
+from amp_rewrite.rewriting.report.rewrite_report import axes_lines
+from amp_rewrite.rewriting.scaling.scaling import Scaling
 from amp_rewrite.rewriting.widen import Raised
 from amp_rewrite.runtimes.ort.isolated_load import LoadJudge, LoadResult
 
@@ -49,30 +48,33 @@ class Repair(Shown):
         measured: The nodes that became float32 besides, mostly because a run showed it.
         shown_by: What was run: "data" or "made-up inputs"; "the rules" if nothing was.
         nodes: How many nodes computed in 16 bits before.
-        share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
+        arithmetic_raised: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
-        scaling: What was multiplied by powers of two, or None.
-        refused: What leaves the range and is not scaled, if nothing is.
+        scaling: What was multiplied by powers of two, and what was not and leaves the range.
         left: What is not in 16 bits, one line each, if `only` is set; then it is not written.
         against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite, or None.
         unjudged: Another 16-bit type of the model -> how many results of nodes have it.
     """
 
+    _beside = (
+        *("changed", "ok", "verdict", "nodes_raised", "casts_added", "casts_removed"),
+        "weight_bytes_added",
+    )
+
     precision: str
     target: str
-    raised: Raised
+    raised: Raised = field(compare=False)
     dangers: tuple[Danger, ...]
     stay: tuple[Danger, ...]
     measured: tuple[str, ...]
     shown_by: str
     nodes: int
-    share: float
+    arithmetic_raised: float
     verification: VerifyReport | None
     result: RewriteResult = field(repr=False, compare=False)
     scaling: Scaling | None = field(default=None, repr=False)
-    refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
     against: str = OWN_FORM
     weights: LostWeights | None = None
@@ -86,7 +88,7 @@ class Repair(Shown):
     @property
     def changed(self) -> bool:
         """Whether it differs from the one that was given."""
-        return self.raised.changed or self.scaling is not None
+        return self.raised.changed or bool(self.scaling and self.scaling.sets)
 
     @property
     def ok(self) -> bool:
@@ -108,13 +110,17 @@ class Repair(Shown):
         return sum(graph.flat.called(node).op_type not in ("Cast", "Constant") for node in own)
 
     @property
-    def casts(self) -> int:
+    def casts_added(self) -> int:
         """How many Casts were added."""
-        planned = len(self.raised.plan.casts)
-        return planned + self.raised.mended.casts
+        return len(self.raised.plan.casts) + self.raised.mended.casts
+
+    @property
+    def casts_removed(self) -> int:
+        """How many Casts were removed."""
+        return len(self.raised.removed)
 
     @cached_property
-    def bytes_of_weights(self) -> int:
+    def weight_bytes_added(self) -> int:
         """How many more bytes the weights take."""
         base = self.raised.context.type_graph.base
         wide = FLOAT32.numpy.itemsize
@@ -127,32 +133,16 @@ class Repair(Shown):
     def headline(self) -> str:
         """The raised nodes and their cost, in one line."""
         if not self.changed:
-            return f"Nothing changed{self._why_unchanged}"
-        odd = self.raised.mended.odd
-        scales = sum(1 for o in odd if o.scales)
-        repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
-        count = len(odd) - repeated - scales
-        mended = f"; {counted(count, 'wrong type')} corrected" if count else ""
-        mended += f"; {counted(repeated, 'repeated node')} removed" if repeated else ""
-        mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
-        stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
+            is_safe = self.passes and not self.stay
+            found = ": nothing unsafe found" if is_safe else ""
+            return f"Nothing changed{found} in {self.precision} for {self.target}"
+        size = self.weight_bytes_added
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
-            f"({self.share:.1%} of the arithmetic); {counted(self.casts, 'cast')} added, "
-            f"{len(self.raised.removed)} removed{stored}{mended}"
+            f"({self.arithmetic_raised:.1%} of the arithmetic); "
+            f"{counted(self.casts_added, 'cast')} added, {self.casts_removed} removed"
+            f"{f', {in_bytes(size)} more weights' if size else ''}"
         )
-
-    @property
-    def _why_unchanged(self) -> str:
-        """Return what is known of a model of which nothing was raised; "" if it fails."""
-        where = f"in {self.precision} for {self.target}"
-        if self.stay:
-            if all(is_end(danger) for danger in self.stay):
-                return f": only inputs and outputs that keep their type are unsafe {where}"
-            return f": unsafe nodes {where} are read by nodes that keep their type"
-        if self.verification is None:
-            return f": the rules found nothing {where}; not run"
-        return f": the model is safe {where}" if self.passes else ""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -195,44 +185,20 @@ class Repair(Shown):
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, what was raised and why, and what stays."""
-        verdict = self.verdict
-        yield "Not verified: add --data or --verify" if verdict is None else str(verdict)
+        unknown = "Not verified: nothing was run, so the accuracy is unknown"
+        yield f"{unknown}; add --data or --verify" if self.verdict is None else str(self.verdict)
         yield self.headline
         yield from unjudged_lines(self.unjudged, self.precision)
-        yield from self._about("corrected: ", [d for d in self.dangers if d.reason in OF_THE_FILE])
-        scaled = scaling_record(self.scaling, self.refused)
-        yield from () if scaled is None else scaled.lines()
-        yield from self._about("raised: ", [d for d in self.dangers if d.reason not in OF_THE_FILE])
+        yield from self._about("corrected", (d for d in self.dangers if d.reason in OF_THE_FILE))
+        yield from () if self.scaling is None else self.scaling.lines()
+        yield from self._about("raised", (d for d in self.dangers if d.reason not in OF_THE_FILE))
         if self.measured:
-            names = ", ".join(self.measured[:_NAMED])
-            more = len(self.measured) - _NAMED
-            yield (f"raised because of {self.shown_by}: {names}{f' and {more} more' * (more > 0)}")
-        for line in self._about("stays: ", [d for d in self.stay if is_end(d)]):
+            yield f"raised because of {self.shown_by}: {few(self.measured, _NAMED)}"
+        for line in self._about("stays", (d for d in self.stay if is_end(d))):
             yield f"{line}; --keep-io float32 raises it"
-        yield from self._about("stays: ", [d for d in self.stay if not is_end(d)])
+        yield from self._about("stays", (d for d in self.stay if not is_end(d)))
         yield from (f"--only: {line}" for line in self.left)
-        if self.raised.plan.ranks:
-            yield axes_line(len(self.raised.plan.ranks))
+        yield from axes_lines(len(self.raised.plan.ranks))
 
-    def _about(self, word: str, dangers: Sequence[Danger]) -> Iterator[str]:
-        return (f"{word}{line}" for line in danger_lines(dangers, self.precision))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, version 1."""
-        content = {
-            "version": VERSION,
-            "changed": self.changed,
-            "ok": self.ok,
-            "verdict": None if self.verdict is None else self.verdict.to_dict(),
-            "nodes_raised": self.nodes_raised,
-            "arithmetic_raised": self.share,
-            "casts_added": self.casts,
-            "casts_removed": len(self.raised.removed),
-            "weight_bytes_added": self.bytes_of_weights,
-            "scaling": json_form(scaling_record(self.scaling, self.refused)),
-        }
-        fields = (
-            *("against", "weights", "precision", "target", "nodes", "dangers", "stay", "measured"),
-            *("left", "unjudged", "verification"),
-        )
-        return content | {name: json_form(getattr(self, name)) for name in fields}
+    def _about(self, word: str, dangers: Iterable[Danger]) -> Iterator[str]:
+        return (f"{word}: {line}" for line in danger_lines([*dangers]))

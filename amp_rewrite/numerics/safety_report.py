@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -19,9 +18,6 @@ from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
 OWN_FORM = "this file's own float32 form"
 """The reference of a 16-bit model where no original is given: the same weights."""
-
-_NAMED = 3
-"""How many nodes of one danger the text names; JSON names all of them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,12 +67,6 @@ class SafetyReport(Shown):
         return self.loading.said
 
     @property
-    def roots(self) -> tuple[Danger, ...]:
-        """The dangers that follow from no other one."""
-        named = {danger.node for danger in self.dangers}
-        return tuple(d for d in self.dangers if d.because not in named)
-
-    @property
     def verdict(self) -> Verdict:
         """The verdict: what the rules flag is in doubt if the run passes and the file loads."""
         refused = () if self.refused is None else (self.refused,)
@@ -87,10 +77,11 @@ class SafetyReport(Shown):
             said = said if self.is_run else f"{said}; not run"
             return judged(refused, (), None, worst=said)
         where = f"in {self.precision} for {self.target}"
-        follow = len(self.dangers) - len(self.roots)
+        roots = len(_roots(self.dangers))
+        follow = len(self.dangers) - roots
         more = f", and {counted(follow, 'node')} after them" if follow else ""
-        verb = "is" if len(self.roots) == 1 else "are"
-        said = f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
+        verb = "is" if roots == 1 else "are"
+        said = f"{counted(roots, 'node')} {verb} unsafe {where} by the rules{more}"
         flagged = [said] if self.dangers else []
         clipped = [str(self.weights)] if self.weights and self.against == OWN_FORM else []
         loading, lacks = self.loading, self.loading is not None and self.loading.lacks_operator
@@ -99,8 +90,7 @@ class SafetyReport(Shown):
             found = f"the rules found nothing {where}; {unrun}"
             passes = not self.is_run and not flagged
             return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
-        space = " " if self.run.verdict.worst else ""
-        beside = f"{space}{where}, compared with {self.against}"
+        beside = f", compared with {self.against}"
         return self.run.verdict_beside(refused, (*flagged, *clipped), beside)
 
     def lines(self) -> Iterator[str]:
@@ -110,16 +100,12 @@ class SafetyReport(Shown):
         where = f"{nodes} in {self.precision}, target {self.target}"
         if self.computes == FLOAT32.name:
             where = f"no 16-bit nodes; rules for {self.precision}, target {self.target}"
-        yield where
+        yield where if self.run is None else f"{where}; run on {self.run.data}"
         yield from unjudged_lines(self.unjudged, self.precision)
         if self.run is not None:
-            yield (
-                f"emulated on {counted(self.run.feeds, 'feed')} ({self.run.data}), compared with "
-                f"{self.against}"
-            )
             device = () if self.run.device is None else self.run.device.lines
             yield from (f"  {line}" for line in (*device, *self.run.notes()))
-        yield from (f"  risk: {line}" for line in danger_lines(self.dangers, self.precision))
+        yield from (f"  risk: {line}" for line in danger_lines(self.dangers))
         loading = self.loading
         if loading and loading.said and self.refused is None and not loading.lacks_operator:
             yield loading.said
@@ -136,32 +122,17 @@ def unjudged_lines(unjudged: Mapping[str, int], precision: str) -> Iterator[str]
         yield f"not judged: {counted(count, 'value')} in {name}; {why}"
 
 
-def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
-    """Yield a line for each kind of danger: what it is, how many nodes, and some of them."""
+def _roots(dangers: Sequence[Danger]) -> tuple[Danger, ...]:
     named = {danger.node for danger in dangers}
-    roots = [d for d in dangers if d.because not in named]
-    behind = _followers(dangers, {d.node for d in roots})
+    return tuple(danger for danger in dangers if danger.because not in named)
+
+
+def danger_lines(dangers: Sequence[Danger]) -> Iterator[str]:
+    """Yield a line for each kind of danger: what it is, how many nodes, and some of them."""
     kinds: dict[tuple[str, str, str], list[Danger]] = {}
-    for danger in roots:
+    for danger in _roots(dangers):
         kinds.setdefault((danger.op, danger.reason, danger.words), []).append(danger)
     for (op, reason, words), members in kinds.items():
-        follow = sum(behind[d.node] for d in members)
-        nodes = list(dict.fromkeys(d.node for d in members))
-        names = ", ".join(nodes[:_NAMED])
-        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        then = f"; {counted(follow, 'node')} after it in {precision}" if follow else ""
+        nodes = few([*dict.fromkeys(d.node for d in members)])
         detail = f" ({members[0].detail})" if members[0].detail else ""
-        yield f"{op} {names}{more} {words}{detail}; {reason}{then}"
-
-
-def _followers(dangers: Sequence[Danger], roots: set[str]) -> Counter[str]:
-    """Return by root how many dangers follow from it."""
-    because = {d.node: d.because for d in dangers if d.node not in roots}
-    counts: Counter[str] = Counter()
-    for node in because:
-        source, seen = node, set[str]()
-        while source in because and source not in seen:
-            seen.add(source)
-            source = because[source]
-        counts[source] += 1
-    return counts
+        yield f"{op} {nodes} {words}{detail}; {reason}"

@@ -49,7 +49,7 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     notes = () if verification is None else verification.notes()
     doubts = () if verdict is None else (f"{verdict.status}: {line}" for line in verdict.doubts)
     return {
-        "headline": headline(report.precision, report.summary, evidence.sizes, evidence.against),
+        "headline": evidence.against or headline(report.precision, report.summary, evidence.sizes),
         "holds": False if against else holds,
         "failures": [*map(printable, (*shown, *against))],
         "facts": [*_facts(report, evidence)],

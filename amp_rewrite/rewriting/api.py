@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnx
 
 from amp_rewrite import targets
-from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
@@ -179,7 +178,6 @@ class RewriteResult(Planned):
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.rewriting.report.build_report import build_report
-        from amp_rewrite.rewriting.report.scaling_record import scaling_record
 
         with paused_gc():
             report = build_report(
@@ -187,9 +185,22 @@ class RewriteResult(Planned):
             )
             added = report.summary.casts_added + self.end_casts
             summary = replace(report.summary, casts_added=added)
-            return replace(
-                report, summary=summary, scaling=scaling_record(self.scaling, self.refused)
-            )
+            return replace(report, summary=summary, scaling=self._told_scaling())
+
+    def _told_scaling(self) -> Scaling | None:
+        """Return what was scaled, and what stays float32 since it was not."""
+        if self.scaling is None and not self.refused:
+            return None
+        from amp_rewrite.rewriting.scaling.scaling import Scaling
+
+        scaling = self.scaling or Scaling(self.flat, (), self.refused)
+        left = tuple(each for each in scaling.unscaled if not self._is_low(each.value))
+        return replace(scaling, unscaled=left) if scaling.sets or left else None
+
+    def _is_low(self, name: str) -> bool:
+        """Tell whether a value is in 16 bits, for what masks fill may leave the range."""
+        source, names = self.context.type_graph.source, self.flat.value_names
+        return name in names and self.painting.is_allow(source[names.index(name)])
 
 
 @with_option_names
@@ -326,57 +337,16 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
     """
     from amp_rewrite.rewriting.report.explain import explain as told
 
-    return told(_explained(result, changes), node)
-
-
-@with_option_names
-def explain_after(result: RewriteResult | Source, name: str, **changes: Unpack[Changes]) -> str:
-    """Return the painting of a model as it is after a pass: a line for each type variable.
-
-    A pass is asked once in each round; a line that begins with * is about what it marked there.
-
-    Args:
-        result: What `rewrite` returned; or a model, which is rewritten for it.
-        name: The name of the pass, such as "spread-deny", or of a rule of your own.
-        **changes: Options of that rewrite, as for `rewrite`.
-
-    Raises:
-        OptionError: There is no such pass, something else than a result or a model was given, or
-            options with a result.
-        AmpError: As for `rewrite`.
-
-    Examples:
-        >>> print(amp.explain_after("model.onnx", "spread-deny"))
-        spread-deny, 1 of 1: ...
-    """
-    from amp_rewrite.rewriting.report.explain_after import explain_after as told
-
-    rewritten = _explained(result, changes)
-    if not isinstance(rewritten, RewriteResult):
-        raise OptionError(
-            "there is nothing to explain",
-            found=f"an object of type {type(rewritten).__name__}",
-            expected="a model, or what amp_rewrite.rewrite returned",
-        )
-    arguments.text("name", name, what="the name of a pass")
-    return "\n".join(told(rewritten.flat, rewritten.options, name))
-
-
-def _explained(result: Any, changes: Changes) -> Any:
-    """Return a rewrite to explain; a model is rewritten for it.
-
-    Raises:
-        OptionError: Options come with a result.
-    """
-    if isinstance(result, str | os.PathLike | bytes | onnx.ModelProto) or is_object(result):
-        return rewrite(result, **changes)
+    given: Any = result
+    if isinstance(given, str | os.PathLike | bytes | onnx.ModelProto) or is_object(given):
+        return told(rewrite(given, **changes), node)
     if changes:
         raise OptionError(
             "a result was made with its options already",
             found=", ".join(changes),
             remedy="explain the model instead, or give them to rewrite",
         )
-    return result
+    return told(given, node)
 
 
 def _rewrite(

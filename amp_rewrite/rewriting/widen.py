@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.custom import Customs
@@ -77,16 +77,16 @@ class WideResult(Raised):
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        return one_line(self, self.in_short())
+        return one_line(self, self.to_text())
 
-    def in_short(self) -> str:
+    def to_text(self) -> str:
         """Return what became float32, in one line."""
         if not self.types:
             return "nothing changed: the model has no other float type than float32"
         what = ", ".join(f"{count} results in {dtype.name}" for dtype, count in self.types.items())
         left = sum(self.left.values())
         kept = f"; {left} of them stay, which float32 cannot take the place of" if left else ""
-        return f"{what} became float32, with {len(self.plan.weights)} constants{kept}"
+        return f"{what} became float32, with {counted(len(self.plan.weights), 'constant')}{kept}"
 
 
 def widen(

@@ -60,7 +60,7 @@ def test_convert_writes_a_model_and_says_so(
     before = (folder / "plain.onnx").read_bytes()
     status, out, err = convert(capsys, folder)
     assert (status, err) == (0, "")
-    assert "1 of 3 float32 nodes now compute in float16" in out
+    assert "1 of 3 float32 nodes in float16 for cuda" in out
     assert f"wrote {folder / 'out.onnx'}" in out
     assert (folder / "plain.onnx").read_bytes() == before
     onnx.checker.check_model(folder / "out.onnx", full_check=True)
@@ -242,7 +242,7 @@ def test_the_report_may_not_overwrite_a_model(
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("unknown", [], "no op list knows custom::Foo (1 nodes)"),
+        ("unknown", [], "no op list knows custom::Foo (1 node)"),
         ("nothing", [], "nothing was converted"),
     ],
 )
@@ -401,10 +401,10 @@ def test_convert_says_first_what_was_gained_and_last_what_to_try(
 ) -> None:
     _, out, _ = convert(capsys, folder)
     lines = out.splitlines()
-    assert lines[0].startswith("Not verified: run `amp-rewrite verify ")
+    assert lines[0] == "Not verified: nothing was run, so the accuracy is unknown"
     assert lines[1].endswith(" of the file size")
     model, output = folder / "plain.onnx", folder / "out.onnx"
     assert lines[lines.index(f"wrote {output}") + 1 :][:2] == [
-        "next: Use your own inputs (one array each in inputs.npz), or generate some.",
-        f"  amp-rewrite inputs {model} -o inputs.npz",
+        "next: Compare the result with the original: on made-up inputs, or on yours (--data).",
+        f"  amp-rewrite verify {model} {output}",
     ]

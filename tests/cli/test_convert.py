@@ -130,9 +130,8 @@ def test_what_was_not_verified_in_time_is_not_written(
 ) -> None:
     assert convert(folder, "good", "--data", folder / "data", "--budget", "0.001s") == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("the time was over before everything was compared: 0 of ")
-    assert lines[1] == "next: Give it more time, or allow a larger error."
-    assert lines[2].endswith("--budget 0.004s")
+    assert "the time was over before everything was compared: 0 of " in lines[0]
+    assert "a larger budget does the rest" in lines[0]
     assert "nothing was written; --write-failed writes it anyway" in lines
     assert not (folder / "out.onnx").exists()
     forced = ("--data", folder / "data", "--budget", "0.001s", "--write-failed")
@@ -286,7 +285,7 @@ def test_where_all_is_inside_of_functions_the_next_step_inlines_them(
     assert convert(tmp_path, "calls") == 0
     said = capsys.readouterr().out
     assert "nothing was converted" in said
-    assert said.index("--inline-functions") < said.index("--strict")
+    assert "--inline-functions" in said
 
 
 def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
@@ -300,7 +299,6 @@ def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
     said = capsys.readouterr().out
     assert said.startswith("nothing changed: no part of the model can compute in float16")
     assert "out.onnx, unchanged: nothing was converted" in said.replace("\n", "")
-    assert "--strict" in said
     assert "amp-rewrite verify" not in said
     assert onnx.load(tmp_path / "out.onnx").graph == onnx.load(tmp_path / "none.onnx").graph
     (tmp_path / "out.onnx").unlink()
@@ -317,7 +315,6 @@ def test_a_value_near_the_end_of_float16_is_told_first_with_what_settles_it(
     assert convert(folder, "near") == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("Not verified, in doubt: h may reach ")
-    assert "float16 ends at 65504; with your inputs run `amp-rewrite convert " in first
-    assert first.endswith(" --data inputs.npz`.")
+    assert "by an estimate, more than a quarter of float16's limit of 65504; --data " in first
     assert convert(folder, "good") == 0
-    assert capsys.readouterr().out.startswith("Not verified: run")
+    assert capsys.readouterr().out.startswith("Not verified: nothing was run")

@@ -139,7 +139,9 @@ def test_a_spectrogram_is_right_for_sound_in_either_scale(way: str, scale: float
 
 
 def test_the_transform_of_a_sound_of_known_range_is_low() -> None:
-    with pytest.warns(amp.AmpWarning, match=r"re may reach .* of sound of 16 bits.*--input-range"):
+    with pytest.warns(
+        amp.AmpWarning, match=r"re may reach .* sound as 16-bit integers.*--input-range"
+    ):
         kept = amp.rewrite(_front_end())
     assert types(kept)["Conv"] == "float32"
     ranged = amp.rewrite(_front_end(), input_ranges=["samples=-1:1"])

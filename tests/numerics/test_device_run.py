@@ -40,7 +40,7 @@ def test_a_report_says_what_other_providers_took() -> None:
     assert found.to_text().splitlines() == [
         "Gpu: first run 1.5 s, then 0.5 s (median of 3, 0.25 to 1)",
         "Gpu took 2 nodes: 2 Conv",
-        f"{CPU} took 1 nodes: 1 NonZero",
+        f"{CPU} took 1 node: 1 NonZero",
         "computed in float32, 0.001 ms of the first run: 1 NonZero",
     ]
     content = json.loads(found.to_json())

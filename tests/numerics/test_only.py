@@ -103,7 +103,7 @@ def test_repair_leaves_no_float32(name: str, target: Any) -> None:
     model = low_models.MODELS[name]()
     made = amp.repair(model, [low_models.feeds(name)], only="float16", target=target)
     assert made.ok, made.to_text()
-    assert (made.nodes_raised, made.casts, made.left) == (0, 0, ())
+    assert (made.nodes_raised, made.casts_added, made.left) == (0, 0, ())
     assert not wide_values(made.model)
     graph = amp.to_proto(made.model).graph
     assert [v.type for v in graph.input] == [v.type for v in model.graph.input]

@@ -110,8 +110,8 @@ def test_a_mul_stands_where_a_scaled_set_ends_in_a_body(name: str) -> None:
     scaling = made.report.scaling
     assert scaling is not None
     assert not scaling.unscaled
-    assert scaling.difference is not None
-    assert scaling.difference <= 1e-6
+    assert scaling.proof is not None
+    assert scaling.proof.difference <= 1e-6
     first = scaling.borders[0]
     assert f"{first.value} {first.made} {first.read}" == border
     told = amp.explain(made.report, first.node)

@@ -82,7 +82,7 @@ def test_casts_at_ends_that_become_float32_are_counted() -> None:
     text = " ".join(made.report.to_text().split())
     assert "1 node is float16 already;" in text
     assert "for 16-bit files; 3 casts added" in text
-    assert "casts: 3 added, 0 removed" in text
+    assert "3 casts added, 0 removed" in text
     again = amp.rewrite(amp.to_proto(made.model), keep_io_types=["float32"])
     assert not again.changed
     assert again.report.summary.casts_added == 0

@@ -43,7 +43,7 @@ def test_a_square_and_what_follows_it_up_to_the_next_product_is_raised() -> None
     made = repaired(NORM)
     assert lines(graph_of(made)) == lines(parse(RAISED).graph)
     assert made.nodes_raised == 4
-    assert made.share == 0
+    assert made.arithmetic_raised == 0
     assert {d.reason for d in made.dangers} == {
         "square-before-reduction",
         "deny-list",
@@ -68,7 +68,7 @@ def test_weights_stay_stored_low_unless_they_are_to_be_converted() -> None:
     kept, wide = repaired(text), repaired(text, weights="convert")
     assert [t.data_type for t in graph_of(kept).initializer] == [10]
     assert [t.data_type for t in graph_of(wide).initializer] == [1]
-    assert (kept.bytes_of_weights, wide.bytes_of_weights) == (0, 2)
+    assert (kept.weight_bytes_added, wide.weight_bytes_added) == (0, 2)
 
 
 def test_inputs_and_outputs_become_float32_if_they_are_to() -> None:

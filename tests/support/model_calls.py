@@ -119,7 +119,6 @@ REWRITING: Table = {
     "to_proto": lambda: (amp.to_proto, {"model": amp.load(model())}),
     "raise_opset": lambda: (amp.raise_opset, {"source": model(), "opset": 18}),
     "explain": lambda: (amp.explain, {"result": rewritten(), "node": "node0"}),
-    "explain_after": lambda: (amp.explain_after, {"result": rewritten(), "name": "spread-deny"}),
     "report.to_json": lambda: (rewritten().report.to_json, {}),
 }  # fmt: skip
 

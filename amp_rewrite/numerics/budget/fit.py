@@ -177,10 +177,10 @@ class Fit:
         return (*denied, *allowed)
 
     def _why(self, node: int) -> str:
-        errors = [self._worst[v] for v in self.painter.flat.outputs_of(node) if v in self._worst]
-        if not errors:
-            return "kept by the error budget"
-        return f"kept by the error budget: rounding it adds {percent(max(errors))} to an output"
+        made = self.painter.flat.outputs_of(node)
+        largest = max((self._worst.get(value, 0.0) for value in made), default=0.0)
+        adds = f": rounding it adds {percent(largest)} to an output" if largest else ""
+        return f"kept by the error budget{adds}"
 
     @cached_property
     def _worst(self) -> dict[int, float]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
@@ -53,8 +53,8 @@ class Tuning:
         """Return one line, for much is in it."""
         return one_line(
             self,
-            f"{len(self.keep)} nodes stay float32: {self.tolerance.metric} {self.loss:.3g} of at "
-            f"most {self.tolerance.limit:.3g}, {self.runs} runs",
+            f"{counted(len(self.keep), 'node')} stay float32: {self.tolerance.metric} "
+            f"{self.loss:.3g} of at most {self.tolerance.limit:.3g}, {counted(self.runs, 'run')}",
         )
 
     def to_yaml(self) -> str:
@@ -62,7 +62,8 @@ class Tuning:
         comments = [
             f"Made by `amp-rewrite tune`: {self.tolerance.metric} at most "
             f"{self.tolerance.limit:g}, {self.loss:.3g} reached ({self.before:.3g} without).",
-            f"{len(self.keep)} nodes kept float32, {len(self.allow)} allowed against the lists.",
+            f"{counted(len(self.keep), 'node')} kept float32, {len(self.allow)} allowed against "
+            "the lists.",
         ]
         return overlay_text(self.rules, self.options, comments)
 

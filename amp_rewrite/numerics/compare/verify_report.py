@@ -108,10 +108,10 @@ class VerifyReport(Shown):
                 failures.append(failure_of(output))
         if self.infinities:
             first = self.infinities[0]
-            is_absorbed = all(not o.inf and not o.nan for o in self.outputs)
+            verb = "overflows" if len(self.infinities) == 1 else "overflow"
             failures.append(
-                f"{len(self.infinities)} values inside overflow, first {first.place}: {first.lost} "
-                f"where the original is finite{'; the outputs absorb it' if is_absorbed else ''}"
+                f"{counted(len(self.infinities), 'value')} inside {verb}, first {first.place}: "
+                f"{first.lost} where the original is finite"
             )
         failures += [misfit.misfit for misfit in self.misfits]
         for found in (self.fed_back, self.stress, self.device):
@@ -120,7 +120,9 @@ class VerifyReport(Shown):
         return judged(
             failures,
             doubts,
-            None if self.compared else self._uncompared,
+            None
+            if self.compared
+            else next(iter((*self.left_out, *self._constants)), "no elements"),
             inputs=self._inputs,
             worst=self._worst,
         )
@@ -137,12 +139,10 @@ class VerifyReport(Shown):
         )
 
     @property
-    def _uncompared(self) -> str:
-        """Say why nothing was compared."""
-        if self.left_out:
-            return self.left_out[0]
-        constant = [f"{o.name} is {o.constant:g}" for o in self.outputs if o.constant is not None]
-        return f"output {constant[0]} everywhere in the original" if constant else "no elements"
+    def _constants(self) -> list[str]:
+        """Name the outputs that are one number in the original."""
+        found = [o for o in self.outputs if o.constant is not None]
+        return [f"output {o.name} is {o.constant:g} everywhere in the original" for o in found]
 
     @property
     def _worst(self) -> str:
@@ -164,15 +164,13 @@ class VerifyReport(Shown):
     @property
     def _inputs(self) -> str:
         """Say how many batches there were, whether they were made up, and what was stress."""
-        kind = "made-up batch" if self.is_made_up else "batch of your data"
-        if self.feeds != 1:
-            kind = "made-up batches" if self.is_made_up else "batches of your data"
         held = self.stress is not None and bool(self.stress.of("held"))
-        some = any(output.compared for output in self.outputs)
-        if held and not some:
+        if held and not any(output.compared for output in self.outputs):
             return "stress inputs (nothing was compared on the others)"
+        kind, given = ("made-up batch", "") if self.is_made_up else ("batch", " of your data")
         but = "" if self.stress is None else self.stress.exceptions
-        return f"{self.feeds:,} {kind}{' and on stress inputs' if held else ''}{but}"
+        stressed = " and on stress inputs" if held else ""
+        return f"{counted(self.feeds, kind)}{given}{stressed}{but}"
 
     @property
     def compared(self) -> bool:
@@ -187,37 +185,23 @@ class VerifyReport(Shown):
 
     def notes(self) -> tuple[str, ...]:
         """Return notes on stress inputs, on what was left out, and on yardsticks, one line each."""
-        moved = max((output.error or 0.0 for output in self.moves), default=0.0)
-        changes = (
-            f"the float32 original changes by {percent(moved)} of the output's spread when its "
-            "inputs change by one part in 1,000,000"
-        )
         return (
             *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
             *(f"left out: {line}" for line in self.left_out),
+            *(f"{line}, so it proves nothing" for line in self._constants),
             *(
-                f"output {o.name} is {o.constant:g} everywhere in the original, so it proves "
-                "nothing"
-                for o in self.outputs
-                if o.constant is not None
-            ),
-            *(
-                f"output {o.name}: {o.apart} elements in fully masked rows do not count"
+                f"output {o.name}: {counted(o.apart, 'element')} in fully masked rows do not count"
                 for o in self.outputs
                 if o.apart
             ),
-            *((changes,) if self.moves else ()),
             *(f"{s}: outputs are compared for the original's choices" for s in self.selections),
         )
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, what was compared, and the details."""
         yield from self.verdict.lines()
-        yield (
-            f"{self.precision}, emulated for {self.target}, against the original: "
-            f"{counted(self.feeds, 'feed')} ({self.data})"
-        )
+        yield f"{self.precision}, emulated for {self.target}, against the original on {self.data}"
         yield from map(output_line, self.outputs)
         for output in self.outputs:
             if output.error is not None and output.name in self.predicted:

@@ -107,11 +107,6 @@ class Conversion:
         return f"nothing left in {precision}: no mix passes{within}"
 
     @property
-    def writable(self) -> bool:
-        """Whether `save` writes it unasked: it passes, and something is in 16 bits."""
-        return self.ok and self.nothing_left is None
-
-    @property
     def verdict(self) -> Verdict:
         """The verdict of `verify`, and what the conversion took."""
         found, left = self.verification.verdict, self.nothing_left
@@ -158,7 +153,7 @@ class Conversion:
             UnloadableError: ONNX Runtime does not load the file; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
-        if not (arguments.switch("write_failed", write_failed) or self.writable):
+        if not (arguments.switch("write_failed", write_failed) or self.ok):
             verdict, left = self.verdict, self.nothing_left
             doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
             objections = (*(() if left is None else (left,)), *verdict.failures, *doubts)
@@ -185,6 +180,4 @@ class Conversion:
             )
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
-        if not self.result.changed and self.nothing_left is None:
-            steps.append(f"nothing is left in {self.result.options.precision}")
         return steps

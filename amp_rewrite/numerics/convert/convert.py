@@ -121,7 +121,7 @@ def converted(work: Work, terms: Terms) -> Trial:
     """Take the steps of a conversion."""
     with untold_estimates():
         trial = _converted(work, terms)
-        if not trial.made.writable:
+        if not trial.made.ok:
             trial = _with_wide_inputs(work, terms, trial)
     warn_of_estimate(trial.made.result, stacklevel=5)
     return trial
@@ -138,7 +138,7 @@ def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
     kept = () if isinstance(options.keep_io_types, bool) else options.keep_io_types
     wide = replace(work, options=replace(options, keep_io_types=(*kept, *inputs)))
     after = _converted(wide, terms)
-    if not after.made.writable:
+    if not after.made.ok:
         return before
     return after._replace(made=replace(after.made, wide_inputs=inputs))
 

@@ -93,7 +93,7 @@ class FileConversion:
         """Whether nothing speaks against the result."""
         if self.missing is not None:
             return False
-        return self.made is None or self.made.writable
+        return self.made is None or self.made.ok
 
     @property
     def nothing_left(self) -> bool:

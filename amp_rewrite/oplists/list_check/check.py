@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import few
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import AmpError, KernelTableError
 from amp_rewrite.graph import schemas
@@ -162,9 +163,7 @@ def _computes(kernel: Kernel, retyped: dict[str, set[str]]) -> bool:
 
 
 def _names(operators: Sequence[tuple[str, str]]) -> str:
-    shown = [f"{d}::{o}" if d else o for d, o in operators[:_SHOWN]]
-    more = len(operators) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return few([f"{d}::{o}" if d else o for d, o in operators], _SHOWN)
 
 
 class _Use(NamedTuple):

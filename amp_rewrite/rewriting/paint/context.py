@@ -78,7 +78,6 @@ class PaintContext:
         only_low: Whether no list may keep anything in float32, as for devices without float32.
         found: What data or a search have shown of the model.
         target: The target; None where the painting is of no model for one.
-        watch: A function that gets the name of each pass, the painting before and after it.
     """
 
     type_graph: TypeGraph
@@ -106,7 +105,6 @@ class PaintContext:
     only_low: bool = False
     found: Findings = NOTHING_FOUND
     target: Target | None = None
-    watch: Callable[[str, Painting, Painting], None] | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[int, Mark | None] = field(default_factory=dict[int, "Mark | None"], repr=False)

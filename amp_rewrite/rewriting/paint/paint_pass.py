@@ -51,10 +51,7 @@ class PaintPass:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the new painting."""
-        after = painting.with_marks(self._marks(context, painting))
-        if context.watch is not None:
-            context.watch(self.name, painting, after)
-        return after
+        return painting.with_marks(self._marks(context, painting))
 
 
 def paints(

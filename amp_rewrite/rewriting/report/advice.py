@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -53,17 +52,13 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
             low += work
         elif opsets:
             waiting[min(opsets)] = waiting.get(min(opsets), 0.0) + work
-    if not waiting or sum(waiting.values()) < _LEAST_GAIN * total:
-        return None
-    best = OpsetAdvice(max(waiting), (low + sum(waiting.values())) / total)
-    best = replace(best, lost=_lost_kernels(context, best.opset))
-    if not best.lost:
-        return best
+    offers: list[OpsetAdvice] = []
     for opset in sorted(waiting, reverse=True):
         gained = sum(work for needed_, work in waiting.items() if needed_ <= opset)
-        if gained >= _LEAST_GAIN * total and not _lost_kernels(context, opset):
-            return OpsetAdvice(opset, (low + gained) / total)
-    return best
+        if gained >= _LEAST_GAIN * total:
+            lost = _lost_kernels(context, opset)
+            offers.append(OpsetAdvice(opset, (low + gained) / total, lost))
+    return next((offer for offer in offers if not offer.lost), offers[0] if offers else None)
 
 
 # operators: those that the runtime takes out of a model, so that they need no kernel.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,7 +52,6 @@ def build_report(
         weights=_weights(context, plan),
         summary=summarize(context, painting, plan, removed, sizes),
         kept=_kept_nodes(context, painting),
-        n_casts=len(plan.casts),
         details=Recorder(context, painting, plan, sizes),
         boundaries=_boundaries(context),
         functions="inlined"
@@ -104,19 +104,22 @@ def constant_nodes(flat: FlatGraph) -> Array:
     return np.array(is_constant, np.bool_)[np.array(flat.operator, np.int64)]
 
 
-def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, str], int]:
-    """Return (reason, operator) -> how many nodes stay float32 for it; constants do not count."""
+def _kept_nodes(context: PaintContext, painting: Painting) -> dict[str, dict[str, int]]:
+    """Return reason -> operator -> how many nodes stay float32 for it; constants do not count."""
     graph, flat = context.type_graph, context.type_graph.flat
     stays = ~constant_nodes(flat)
     stays[graph.node[painting.allow]] = False
     stays &= np.diff(graph.first) > 0
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[str, Counter[str]] = {}
     for node in np.flatnonzero(stays).tolist():
         reason = why(context, painting, graph.vertices_of(node)[0]).reason
-        everywhere = reason is Reason.OPSET_TOO_OLD
-        key = reason, "(every)" if everywhere else flat.called(node).op_type
-        counts[key] = counts.get(key, 0) + 1
-    return counts
+        op = "(every)" if reason is Reason.OPSET_TOO_OLD else flat.called(node).op_type
+        counts.setdefault(reason, Counter())[op] += 1
+    most = sorted(counts.items(), key=lambda row: -row[1].total())
+    return {
+        reason: dict(sorted(operators.items(), key=lambda row: (-row[1], row[0])))
+        for reason, operators in most
+    }
 
 
 def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
@@ -144,6 +147,7 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
         overflow=tuple(overflow),
         underflow=tuple(underflow),
         stored=tuple(stored),
+        twice=sum(1 for w in plan.weights if w.uses and w.keep_float32),
     )
 
 

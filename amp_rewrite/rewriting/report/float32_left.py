@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _WIDE = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
-_NAMED = 3
-"""How many nodes of one operator and reason a line names."""
 
 _OTHER = "reads or makes float32"
 
@@ -62,8 +60,7 @@ def lines_of_left(left: Mapping[str, str], why: Mapping[str, str], precision: st
         nodes_of.setdefault((op, why.get(node, _OTHER)), []).append(node)
     named = sorted(nodes_of.items(), key=lambda item: item[0][1] == _OTHER)
     return [
-        f"{counted(len(nodes), 'node')} of {op} cannot be {precision}: {', '.join(nodes[:_NAMED])}"
-        f"{f' and {len(nodes) - _NAMED} more' if len(nodes) > _NAMED else ''}: {reason}"
+        f"{counted(len(nodes), 'node')} of {op} cannot be {precision}: {few(nodes)}: {reason}"
         for (op, reason), nodes in named
     ]
 

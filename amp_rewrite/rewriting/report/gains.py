@@ -31,13 +31,8 @@ class Sizes(NamedTuple):
         return self.after / self.before if self.before else 1.0
 
 
-def headline(
-    precision: str, summary: Summary, sizes: Sizes | None = None, left: str | None = None
-) -> str:
-    """Return what was gained: "100 % of the arithmetic in float16; half the file size".
-
-    `left` says why nothing is in 16 bits, if more is known of it.
-    """
+def headline(precision: str, summary: Summary, sizes: Sizes | None = None) -> str:
+    """Return what was gained: "100 % of the arithmetic in float16; half the file size"."""
     casts = f"; {counted(summary.casts_added, 'cast')} added" if summary.casts_added else ""
     if not summary.nodes_converted and summary.nodes_low_before:
         count = summary.nodes_low_before
@@ -48,8 +43,7 @@ def headline(
         )
     if not summary.nodes_converted:
         done = "" if summary.casts_added else "nothing changed: "
-        why = left or f"{done}no part of the model can compute in {precision}"
-        return f"{why}{casts}"
+        return f"{done}no part of the model can compute in {precision}{casts}"
     gain = f"{_percent(summary.compute_converted)} of the arithmetic in {precision}"
     if sizes is None:
         return gain

@@ -6,13 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report.rewrite_report import Report
-
-MORE = 4
-"""How many times the budget of a search that ended early is suggested for the next."""
 
 _INPUTS = "inputs.npz"
 """Where made-up inputs are suggested to be written."""
@@ -49,44 +44,11 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
     return tuple(reversed(once.values()))
 
 
-def longer_search(report: Report, names: Names, rtol: float | None, budget: float) -> NextStep:
-    """Return the command with a larger budget, where one ended before its end."""
-    limit = "" if rtol is None else f" --rtol {rtol:g}"
-    return NextStep(
-        "Give it more time, or allow a larger error.",
-        f"{_convert(report, names)}{names.with_data or ' --verify'}{limit} "
-        f"--budget {MORE * budget:g}s",
-    )
-
-
-def measured_conversion(report: Report, names: Names) -> str:
-    """Return the command that measures on data whether values overflow."""
-    return f"{_convert(report, names)}{names.with_data or f' --data {_INPUTS}'}"
-
-
-def strict_conversion(report: Report, names: Names) -> NextStep:
-    """Return the command that fails where nothing can be converted."""
-    return NextStep(
-        "Fail if nothing can be converted, instead of writing the model unchanged.",
-        f"{_convert(report, names, opset='')} --strict",
-    )
-
-
-def inlined_conversion(report: Report, names: Names) -> Iterator[NextStep]:
-    """Yield the command that converts what is inside of functions, where a model calls some."""
-    if report.functions == "boundaries":
-        yield NextStep(
-            "Inline the model's functions to convert what is inside.",
-            f"{_convert(report, names)} --inline-functions",
-        )
-
-
-def _convert(report: Report, names: Names, opset: str | None = None) -> str:
-    """Return the command of this conversion; at another opset if one is named."""
+def _convert(report: Report, names: Names) -> str:
+    """Return the command of this conversion."""
     files = f"{shlex.quote(names.model)} -o {shlex.quote(names.output)}"
-    if opset is None and report.opset_raised is not None:
-        opset = str(report.opset)
-    return f"amp-rewrite convert {files}{_options(report)}{f' --opset {opset}' if opset else ''}"
+    opset = "" if report.opset_raised is None else f" --opset {report.opset}"
+    return f"amp-rewrite convert {files}{_options(report)}{opset}"
 
 
 def _options(report: Report, *only: str) -> str:
@@ -104,67 +66,49 @@ def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
 
 def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterator[NextStep]:
     both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}{names.with_data}"
-    if holds is None:
-        if not names.data:
-            why = f"Use your own inputs (one array each in {_INPUTS}), or generate some."
-            yield _make_inputs(report, names, why)
-        if names.written:
+    is_low = bool(report.summary.nodes_converted)  # else nothing could differ
+    if holds is None and is_low and names.written:
+        yield NextStep(
+            "Compare the result with the original: on made-up inputs, or on yours (--data).",
+            f"amp-rewrite verify {both}{_options(report, '--target', '--input-range')}",
+        )
+    elif holds is False:
+        if is_low and names.written:
             yield NextStep(
-                "Verify the result: compare it with the original.",
-                f"amp-rewrite verify {both}{_options(report, '--target', '--input-range')}",
-            )
-    elif not holds:
-        if names.written:
-            yield NextStep(
-                "Verification failed. Find the node that causes the error.",
+                "Find the node that causes the error.",
                 f"amp-rewrite localise {both}{_options(report, '--target')}",
             )
-        else:
+        elif is_low:
             yield NextStep(
-                "Verification failed. Write the model anyway, to find the cause of the error.",
+                "Write the model anyway, to find the node that causes the error.",
                 f"{_convert(report, names)}{names.with_data or ' --verify'} --write-failed",
             )
         if not names.data:
-            yield _make_inputs(
-                report,
-                names,
-                "Verification failed on made-up inputs. Replace them by real ones, and convert "
-                f"with --data {_INPUTS}.",
-            )
+            why = f"Replace the made-up inputs by real ones, and convert with --data {_INPUTS}."
+            yield _make_inputs(report, names, why)
 
 
 def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
     model, options = shlex.quote(names.model), _options(report)
-    advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
-    if advice is not None and not advice.lost:
-        yield NextStep(
-            f"Raise the opset to {advice.opset}: up to {advice.compute_converted:.1%} of the "
-            f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
-            _convert(report, names, opset=str(advice.opset)),
-        )
-    if report.unknown_lengths:
-        free = " and ".join(report.unknown_lengths)
-        yield NextStep(
-            f"Sums of unknown length stay float32. Name the largest length of {free}.",
-            f"{_convert(report, names)} {lengths_to_name(report.unknown_lengths)}",
-        )
-    if Reason.LIKELY_OVERFLOW in reasons and names.data:
+    if Reason.LIKELY_OVERFLOW in report.kept and names.data:
         yield NextStep(
             "Estimates keep nodes in float32. Measure on your data, or use --input-range.",
             f"amp-rewrite calibrate {model}{names.with_data} -o calibrated.yaml{options}",
         )
-    elif Reason.LIKELY_OVERFLOW in reasons:
+    elif Reason.LIKELY_OVERFLOW in report.kept:
         yield _make_inputs(
             report,
             names,
             "Estimates keep nodes in float32. Convert with real inputs (--data "
             f"{_INPUTS}), or name the range of an input (--input-range).",
         )
-    yield from inlined_conversion(report, names)
-    if report.boundaries:
-        name = next(iter(report.boundaries))
+    if report.functions == "boundaries":
         yield NextStep(
-            f"{counted(len(report.boundaries), 'operator')} on no op list, for example {name}: "
-            "list them all, and add the safe ones to your own op list.",
+            "Inline the model's functions to convert what is inside.",
+            f"{_convert(report, names)} --inline-functions",
+        )
+    if report.boundaries:
+        yield NextStep(
+            "List the operators on no op list, and add the safe ones to your own op list.",
             f"amp-rewrite check-lists --model {model}",
         )

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-from amp_rewrite.base.printable import html_table, one_line, plain_line
+from amp_rewrite.base.printable import one_line, plain_line
 
 VERSION = 1
 """Version of the JSON form of reports: keys may be added, never renamed."""
-
-_ROUNDED = {"digits": 4}
-"""Of a field whose number the JSON form rounds: to how many digits."""
 
 
 class Shown:
@@ -51,8 +48,9 @@ class Shown:
 
 def json_form(value: object) -> object:
     """Return reports and other dataclasses, mappings and sequences as JSON has them."""
-    if isinstance(value, Shown | NodeRecord):
-        return value.to_dict()
+    own = getattr(value, "to_dict", None)
+    if own is not None:
+        return own()
     if is_dataclass(value):
         return _by_field(value)
     if isinstance(value, Mapping):
@@ -64,10 +62,7 @@ def json_form(value: object) -> object:
 
 def _by_field(value: Any) -> dict[str, Any]:
     """Return the fields that are compared; the others only lead to something else."""
-    shown = [f for f in fields(value) if f.compare]
-    form: dict[str, Any] = {f.name: json_form(getattr(value, f.name)) for f in shown}
-    digits = {f.name: f.metadata["digits"] for f in shown if "digits" in f.metadata}
-    return form | {name: round(form[name], digits[name]) for name in digits}
+    return {f.name: json_form(getattr(value, f.name)) for f in fields(value) if f.compare}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,7 @@ class NodeRecord:
         list: The op list that it is on: "allow", ..., "unlisted", or "unknown" if no list knows it.
         variables: Its float32 type variables.
         group: The group that it belongs to, "LayerNormalization from ReduceMean_3 to Add_9".
-        module: Its module of the framework, "encoder.layers.0", if the file says so; the JSON form
-            has no such key otherwise.
+        module: Its module of the framework, "encoder.layers.0", if the file says so.
     """
 
     name: str
@@ -106,11 +100,6 @@ class NodeRecord:
     variables: Mapping[str, VariableRecord]
     group: str | None = None
     module: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        form = _by_field(self)
-        return form if self.module else {k: v for k, v in form.items() if k != "module"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +166,7 @@ class WeightsRecord:
         overflow: Those with elements out of the 16-bit type's range.
         underflow: Those with elements that round to zero.
         stored: Those that something reads as float32, stored in 16 bits nevertheless.
+        twice: How many are in the file in both types, since nodes of both read them.
     """
 
     converted: int
@@ -184,6 +174,7 @@ class WeightsRecord:
     overflow: tuple[RangeRecord, ...]
     underflow: tuple[RangeRecord, ...]
     stored: tuple[StoredRecord, ...] = ()
+    twice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +211,11 @@ class Summary:
     float_nodes: int
     casts_added: int
     casts_removed: int
-    compute_converted: float = field(metadata=_ROUNDED)
+    compute_converted: float
     cast_bytes: int = 0
     casts_of_unknown_size: int = 0
     nodes_low_before: int = 0
     operands_with_axes: int = 0
-
-    def _repr_html_(self) -> str:
-        """Return the figures as a table, which a notebook shows."""
-        return html_table("summary", ("figure", "number"), _by_field(self).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +229,7 @@ class OpsetAdvice:
     """
 
     opset: int
-    compute_converted: float = field(metadata=_ROUNDED)
+    compute_converted: float
     lost: tuple[str, ...] = ()
 
 
@@ -258,6 +245,6 @@ class RaisedOpset:
     """
 
     before: int
-    compute_before: float = field(metadata=_ROUNDED)
+    compute_before: float
     unverified: str | None
     mended: tuple[str, ...] = ()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import aligned, counted, in_bytes, percent
+from amp_rewrite.base.printable import aligned, counted, few, in_bytes, percent
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.records import (
-    VERSION,
     CastRecord,
     NodeRecord,
     OpsetAdvice,
@@ -23,18 +22,14 @@ from amp_rewrite.rewriting.report.records import (
     Summary,
     UnmatchedRule,
     WeightsRecord,
-    json_form,
 )
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.report.recorder import Recorder
-    from amp_rewrite.rewriting.report.scaling_record import ScalingRecord
+    from amp_rewrite.rewriting.scaling.scaling import Scaling
 
 MOST_REASONS = 8
 """How many reasons the table shows, unless all are asked for."""
-
-_NAMED = 3
-"""How many operators of a reason, constants and rules a line names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,8 +37,7 @@ class Report(Shown):
     """The changes of a rewrite and their reasons.
 
     Attributes:
-        kept: (reason, operator) -> how many nodes stay float32 for it.
-        n_casts: How many Casts were added or given consumers.
+        kept: Reason -> operator -> how many nodes stay float32 for it, the most frequent first.
         details: Makes the records of each of them, and of every node.
         opset_advice: A newer opset that lets more of the model become 16-bit, or None.
         opset_raised: The upgrade of the opset that came first, or None.
@@ -60,17 +54,18 @@ class Report(Shown):
         scaling: The values that were multiplied by powers of two, or None.
     """
 
+    _beside = ("model", "nodes", "casts")
+
     precision: str
     target: str
     level: str
-    opset: int
+    opset: int = field(compare=False)
     weights: WeightsRecord
     summary: Summary
-    kept: Mapping[tuple[str, str], int]
-    n_casts: int
+    kept: Mapping[str, Mapping[str, int]]
     details: Recorder = field(repr=False, compare=False)
     boundaries: Mapping[str, int] = field(default_factory=dict)
-    functions: str = "none"
+    functions: str = field(default="none", compare=False)
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     wide_ends: Mapping[str, str] = field(default_factory=dict)
     likely_overflow: str | None = None
@@ -80,14 +75,14 @@ class Report(Shown):
     opset_raised: RaisedOpset | None = None
     unknown_lengths: tuple[str, ...] = ()
     asked: tuple[tuple[str, ...], ...] = ()
-    scaling: ScalingRecord | None = None
+    scaling: Scaling | None = None
 
     def in_short(self) -> str:
         """Return the counts in one line."""
         summary = self.summary
         return (
             f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes in "
-            f"{self.precision} for {self.target}, {summary.casts_added} casts added"
+            f"{self.precision} for {self.target}, {counted(summary.casts_added, 'cast')} added"
         )
 
     @cached_property
@@ -100,45 +95,30 @@ class Report(Shown):
         """The Casts that were added or given consumers; made when first asked for."""
         return self.details.casts()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, version 1."""
-        head = {name: getattr(self, name) for name in ("precision", "target", "level")}
-        model = {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions}
-        names = (
-            *("nodes", "casts", "weights", "boundaries", "input_ranges", "wide_ends"),
-            *("likely_overflow", "near_end", "unmatched_rules", "opset_advice", "opset_raised"),
-            *("scaling", "summary"),
-        )
-        only_if_any = {"wide_ends", "near_end", "scaling"}
-        shown = [name for name in names if name not in only_if_any or getattr(self, name)]
-        content = {name: json_form(getattr(self, name)) for name in shown}
-        return {"version": VERSION, **head, "model": model, **content}
-
-    def kept_reasons(self) -> dict[tuple[str, str], int]:
-        """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
-        return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
+    @property
+    def model(self) -> dict[str, int | str]:
+        """The facts about the model in the JSON form."""
+        return {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions}
 
     def lines(
-        self, sizes: Sizes | None = None, left: str | None = None, *, verbose: bool = True
+        self, sizes: Sizes | None = None, *, headed: bool = True, verbose: bool = True
     ) -> Iterator[str]:
         """Yield what was gained, what to know of it, and what stays float32.
 
         Args:
             sizes: How large the files are.
-            left: Why nothing is in 16 bits, if more is known of it.
+            headed: Whether to begin with the gain.
             verbose: Whether to include details: constants, bytes of casts.
         """
-        summary, reasons = self.summary, self.kept_reasons()
-        yield headline(self.precision, summary, sizes, left)
-        yield (
-            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
-            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
-            f"{summary.casts_removed} removed"
-        )
+        if headed:
+            yield headline(self.precision, self.summary, sizes)
+        yield f"{self.in_short()}, {self.summary.casts_removed} removed"
+        if sizes is not None and sizes.share > 1:
+            yield _larger_line(self)
         yield from remarks(self)
         yield from _details(self) if verbose else ()
-        if reasons:
-            yield from _reason_table(reasons, self.precision, self.target, every=verbose)
+        if self.kept:
+            yield from _reason_table(self.kept, self.precision, self.target, every=verbose)
         if self.boundaries:
             names = ", ".join(f"{name} x{count}" for name, count in self.boundaries.items())
             yield f"operators on no op list, left in float32: {names}"
@@ -146,15 +126,12 @@ class Report(Shown):
 
 def remarks(report: Report) -> Iterator[str]:
     """Yield what there is to say of some rewrites only."""
-    summary = report.summary
-    if summary.operands_with_axes:
-        yield axes_line(summary.operands_with_axes)
+    yield from axes_lines(report.summary.operands_with_axes)
     if report.opset_raised is not None:
-        yield from _raised_lines(report.opset_raised, report.opset, summary.compute_converted)
+        after = report.summary.compute_converted
+        yield from _raised_lines(report.opset_raised, report.opset, after)
     if report.opset_advice is not None:
         yield _opset_line(report.opset_advice, report.precision)
-    if report.unmatched_rules:
-        yield unmatched_line(report.unmatched_rules)
     large = [record for record in report.weights.overflow if record.action == "kept"]
     if large:
         yield _constants_line(large, f"too large for {report.precision}")
@@ -165,8 +142,15 @@ def remarks(report: Report) -> Iterator[str]:
     if report.unknown_lengths:
         lengths = lengths_to_name(report.unknown_lengths)
         yield f"sums of unknown length stay float32; name the largest length: {lengths}"
-    if report.likely_overflow:
-        yield f"estimate: {report.likely_overflow}"
+
+
+def _larger_line(report: Report) -> str:
+    """Return why a file is larger than the original, and what to do."""
+    weights, casts = report.weights, counted(report.summary.casts_added, "added cast")
+    saved = f"{counted(weights.converted, 'converted constant')} can save"
+    twice = f"; {weights.twice} of them stored in both types" if weights.twice else ""
+    remedy = f"{'--store half may help; ' if twice else ''}keep the original if size matters"
+    return f"the file is larger than the original: {casts} take more than {saved}{twice}; {remedy}"
 
 
 def _details(report: Report) -> Iterator[str]:
@@ -178,7 +162,7 @@ def _details(report: Report) -> Iterator[str]:
         yield _constants_line(saturated, f"limited to the range of {report.precision}")
     if weights.underflow:
         yield _constants_line(weights.underflow, "partly rounded to zero")
-    if report.n_casts:
+    if report.summary.casts_added:
         but = f" ({unknown} of unknown size not counted)" if unknown else ""
         yield f"casts move {in_bytes(report.summary.cast_bytes)} per run{but}"
     if weights.stored:
@@ -201,12 +185,11 @@ def _raised_lines(raised: RaisedOpset, opset: int, compute_converted: float) -> 
         )
 
 
-def axes_line(count: int) -> str:
-    """Return how many operands of products got axes, without which a runtime loads no file."""
-    return (
-        f"{counted(count, 'matrix product')} got operands of equal rank, which ONNX Runtime 1.32 "
-        "needs to load the file"
-    )
+def axes_lines(count: int) -> Iterator[str]:
+    """Yield how many operands of products got axes, if any, and why."""
+    if count:
+        products = counted(count, "matrix product")
+        yield f"{products} got operands of equal rank, which ONNX Runtime needs to load the file"
 
 
 def _opset_line(advice: OpsetAdvice, precision: str) -> str:
@@ -220,12 +203,6 @@ def _opset_line(advice: OpsetAdvice, precision: str) -> str:
         f"{gain}, but the target has no kernel for {', '.join(advice.lost)} there, so it would run "
         f"on the CPU; force it with convert --opset {advice.opset}"
     )
-
-
-def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
-    """Return which rules about nodes match nothing in the model; there is at least one."""
-    match = "matches" if len(rules) == 1 else "match"
-    return f"{counted(len(rules), 'node rule')} {match} no node of the model: {_first(rules)}"
 
 
 def _stored_line(stored: Sequence[StoredRecord]) -> str:
@@ -243,29 +220,24 @@ def _stored_line(stored: Sequence[StoredRecord]) -> str:
 
 def _constants_line(records: Sequence[RangeRecord], what: str) -> str:
     verb = "is" if len(records) == 1 else "are"
-    names = _first([record.name for record in records])
+    names = few([record.name for record in records])
     return f"{counted(len(records), 'constant')} {verb} {what}: {names}"
 
 
-def _first(things: Sequence[object]) -> str:
-    """Return the first few, and whether there are more."""
-    return ", ".join([*map(str, things[:_NAMED]), *(["..."] if len(things) > _NAMED else [])])
-
-
 def _reason_table(
-    reasons: Mapping[tuple[str, str], int], precision: str, target: str, *, every: bool
+    kept: Mapping[str, Mapping[str, int]], precision: str, target: str, *, every: bool
 ) -> list[str]:
     """Return the table of what stays float32, a reason a row; only the first unless `every`."""
-    by_reason: dict[str, dict[str, int]] = {}
-    for (reason, op), count in reasons.items():
-        by_reason.setdefault(reason, {})[op] = count
-    sorted_rows = sorted(by_reason.items(), key=lambda row: -sum(row[1].values()))
-    shown = len(sorted_rows) if every else MOST_REASONS
-    rows: list[tuple[str, str, str]] = []
-    for reason, operators in sorted_rows[:shown]:
-        said = plain_phrase(reason, precision, target).removeprefix("is ") + f" ({reason})"
-        rows.append((str(sum(operators.values())), _first([*operators]), said))
-    rest = sum(sum(operators.values()) for _, operators in sorted_rows[shown:])
+    rows = [
+        (
+            str(sum(operators.values())),
+            few([*operators]),
+            plain_phrase(reason, precision, target).removeprefix("is ") + f" ({reason})",
+        )
+        for reason, operators in kept.items()
+    ]
+    rest = [] if every else rows[MOST_REASONS:]
     if rest:
-        rows.append((str(rest), "...", "--verbose or the JSON report shows every reason"))
+        count = sum(int(row[0]) for row in rest)
+        rows[MOST_REASONS:] = [(str(count), "...", "--verbose shows every reason")]
     return ["stays float32", *aligned(("nodes", "operators", "reason"), rows, numbers=1)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.base.printable import counted, few
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.modules import all_names, nodes_by_name
@@ -15,7 +16,6 @@ from amp_rewrite.rewriting.paint.match import PRODUCTS, Chains, Demanded
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name
 from amp_rewrite.rewriting.report.records import UnmatchedRule
-from amp_rewrite.rewriting.report.rewrite_report import unmatched_line
 from amp_rewrite.values.magnitudes.estimate import PEAK
 from amp_rewrite.values.magnitudes.estimates import Estimates
 
@@ -57,7 +57,8 @@ def unmatched_warning(context: PaintContext) -> str | None:
         remedy = f"did you mean {' or '.join(map(repr, meant))}?"
     else:
         remedy = "`amp-rewrite explain MODEL` lists the node names"
-    return f"{unmatched_line(rules)}; {remedy}"
+    count = f"{counted(len(rules), 'node rule')} {'matches' if len(rules) == 1 else 'match'}"
+    return f"{count} no node of the model: {few(rules)}; {remedy}"
 
 
 def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
@@ -157,7 +158,8 @@ def near_end(context: PaintContext, painting: Painting) -> str | None:
         return None
     largest, value = max(near)
     return (
-        f"{graph.flat.value_names[value]} may reach {largest:.2g}, {low.name} ends at {low.max:g}"
+        f"{graph.flat.value_names[value]} may reach {largest:.2g} by an estimate, more than a "
+        f"quarter of {low.name}'s limit of {low.max:g}"
     )
 
 
@@ -167,7 +169,8 @@ def shortcomings(report: Report) -> tuple[str, ...]:
     if not report.summary.nodes_converted:
         lines.append("nothing was converted: the model has no allow-list operator that could be")
     lines += [
-        f"no op list knows {name} ({count} nodes); put it on a list, or on `unlisted` with a reason"
+        f"no op list knows {name} ({counted(count, 'node')}); put it on a list, or on `unlisted` "
+        "with a reason"
         for name, count in report.boundaries.items()
     ]
     missing = {

@@ -36,7 +36,7 @@ def _named(rule: PaintPass) -> PaintPass:
 
     def marks(context: PaintContext, painting: Painting) -> Marks:
         try:
-            found = rule.run(replace(context, watch=None), painting).changes(painting)
+            found = rule.run(context, painting).changes(painting)
         except AmpError:
             raise
         except Exception as error:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import numpy as np
 
@@ -87,42 +86,12 @@ def saved_by_scaling(
 
     Under `adds_nodes` a float32 node less is worth any number of Casts.
     """
-    casts = _added_casts(before).total() - _added_casts(after).total()
-    nodes = int(after[1].allow.sum()) - int(before[1].allow.sum()) - scaling.added
+    casts = len(before[2].casts) - len(after[2].casts)
+    nodes = int(after[1].allow.sum()) - int(before[1].allow.sum()) - len(scaling.borders)
     is_worse = nodes < 0 or (casts < 0 and not (adds_nodes and nodes))
     if is_worse or not (casts or nodes):
         return None
-    sets = tuple(_with_savings(scaling.sets, before, after))
-    return replace(scaling, sets=sets, casts_saved=casts, nodes_saved=nodes)
-
-
-def _with_savings(
-    sets: Iterable[ScaledSet], before: Rewrite, after: Rewrite
-) -> Iterator[ScaledSet]:
-    casts, flat = _added_casts(before) - _added_casts(after), before[0].flat
-    nodes, names = _low_nodes(after) - _low_nodes(before), flat.value_names
-    numbers: dict[str, list[int]] = {}
-    for value, name in enumerate(names):
-        numbers.setdefault(name, []).append(value)
-    for scaled_set in sets:
-        values = [value for name in scaled_set.values for value in numbers.get(name, ())]
-        outputs = (flat.outputs_of(node) for value in values for node in flat.readers(value))
-        around = {*values, *chain.from_iterable(outputs)}
-        yield replace(
-            scaled_set,
-            casts_saved=sum(casts[names[value]] for value in around),
-            nodes_saved=len(nodes & scaled_set.nodes.keys()),
-        )
-
-
-def _added_casts(rewrite: Rewrite) -> Counter[str]:
-    names = rewrite[0].flat.value_names
-    return Counter(names[cast.value] for cast in rewrite[2].casts)
-
-
-def _low_nodes(rewrite: Rewrite) -> set[str]:
-    graph, painting, _ = rewrite
-    return {graph.node_name(vertex) for vertex in painting.allowed()}
+    return replace(scaling, casts_saved=casts, variables_saved=nodes)
 
 
 @dataclass

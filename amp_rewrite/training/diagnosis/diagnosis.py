@@ -110,7 +110,7 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         """Return one line."""
-        return one_line(self, self.text())
+        return one_line(self, self.to_text())
 
     def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
         """Return layers that lose more than a share (0 to 1) of their gradients, worst first."""
@@ -126,7 +126,7 @@ class Diagnosis:
         lives = max(layer.lives_at for layer in self.layers)
         return lives, min(layer.overflows_above for layer in self.layers)
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """Return what is not finite in words."""
         if self.first is not None:
             scaled = self.first.part in _SCALED and self.loss_scale != 1

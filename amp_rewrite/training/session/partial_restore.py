@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import few, one_line
 from amp_rewrite.errors import CheckpointError, warn
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.train_op import COUNT
@@ -20,7 +20,6 @@ from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 
-_SHOWN = 3
 _NUMBER = re.compile(r"_\d+$")
 _SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
@@ -156,9 +155,11 @@ def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], w
     found, expected = None, "only what the step has"
     if missing:
         close = get_close_matches(missing[0], unknown, n=1)
-        expected = f"{_few(missing)}, which it lacks" + (f" (it has {close[0]!r})" if close else "")
+        expected = f"{_named(missing)}, which it lacks" + (
+            f" (it has {close[0]!r})" if close else ""
+        )
     if unknown:
-        found = f"{_few(unknown)} that the step does not have"
+        found = f"{_named(unknown)} that the step does not have"
     if not missing and not unknown:
         whys = ((name, _misfit(tensors[name], state)) for name, state in states.items())
         name, why = next(((name, why) for name, why in whys if why is not None), ("", None))
@@ -175,6 +176,5 @@ def _check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], w
     )
 
 
-def _few(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+def _named(names: list[str]) -> str:
+    return few([*map(repr, sorted(names))])

@@ -22,6 +22,9 @@ from amp_rewrite.graph.infer import FlatTypes
 
 Ratio = int | Fraction
 
+UNSCALED = "and gives other results for scaled numbers"
+"""Why what a node reads or makes is not scaled."""
+
 
 class Joined(NamedTuple):
     """Two sets that became one: e(gone) = ratio * e(kept)."""
@@ -219,7 +222,8 @@ class Call:
             flat = self.system.flat
             name, op = flat.node_names[self.node], flat.called(self.node).op_type
             for element in held:
-                self.system.exponents.pin(element, f"{name} ({op}) reads or makes it")
+                why = f"{name} ({op}) reads or makes it, {UNSCALED}"
+                self.system.exponents.pin(element, why)
 
     def pin_all(self) -> None:
         """Let nothing that the node reads or makes be scaled."""

@@ -17,7 +17,7 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.graph.traits import is_one
-from amp_rewrite.values.scales.call import Call, Exponents, System
+from amp_rewrite.values.scales.call import UNSCALED, Call, Exponents, System
 from amp_rewrite.values.scales.rules import nothing, rule_of
 
 MOST_COPIED = 4096
@@ -121,7 +121,8 @@ class _Builder:
             body = flat.bodies[number]
             for value in (*body.inputs, *body.outputs):
                 if self._floats[value]:
-                    self.system.exponents.pin(value, f"{flat.node_names[node]} reads or makes it")
+                    why = f"{flat.node_names[node]} reads or makes it, {UNSCALED}"
+                    self.system.exponents.pin(value, why)
 
     def _branches(self, call: Call) -> None:
         """Tie the results of an If to what its branches give."""

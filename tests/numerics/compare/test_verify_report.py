@@ -61,7 +61,7 @@ FIRST = "output z: error 10 % of its spread, at most 4.5 % passes"
 LEFT = ("feed 1: NaN", "feed 2: NaN")
 MADE_UP = "made-up inputs, seed 0"
 OVERFLOWS = (
-    "1 values inside overflow, first v (Exp n): 3 elements are infinite where the original is "
+    "1 value inside overflows, first v (Exp n): 3 elements are infinite where the original is "
     "finite"
 )
 WORST = "worst error 1 % of the spread of output y"
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
     "overflow": (
         report(infinities=(OVERFLOW,)),
         "failed",
-        f"FAILED on {MINE}: {OVERFLOWS}; the outputs absorb it",
+        f"FAILED on {MINE}: {OVERFLOWS}",
     ),
     "misfit": (report(misfits=(MISFIT,)), "failed", f"FAILED on {MINE}: {MISFIT.misfit}"),
     "stressed": (

@@ -200,7 +200,7 @@ def test_functions_are_inlined_before_they_are_calibrated() -> None:
 
 STRICT = {
     "nothing": ("y = Softmax(x)", "nothing was converted: the model has no allow-list operator"),
-    "unknown": ("h = MatMul(x, x) y = custom.Foo(h)", r"no op list knows custom::Foo \(1 nodes\)"),
+    "unknown": ("h = MatMul(x, x) y = custom.Foo(h)", r"no op list knows custom::Foo \(1 node\)"),
     "kernel": ("y = MatMul(x, x)", "target cpu has no bfloat16 kernel for MatMul"),
 }
 

@@ -41,9 +41,10 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
         *("boundaries", "summary", "input_ranges", "likely_overflow"),
-        *("opset_advice", "opset_raised", "unmatched_rules"),
+        *("opset_advice", "opset_raised", "unmatched_rules", "kept", "near_end", "wide_ends"),
+        *("asked", "unknown_lengths", "scaling"),
     }
-    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
+    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored", "twice"}
     assert set(data["summary"]) == {
         *("nodes_converted", "float_nodes", "casts_added", "casts_removed", "compute_converted"),
         *("cast_bytes", "casts_of_unknown_size", "nodes_low_before", "operands_with_axes"),
@@ -53,7 +54,9 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
             *("value", "to", "consumers", "name", "producer", "bytes"),
         }
     for node in data["nodes"]:
-        assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}
+        assert set(node) == {
+            *("name", "op", "domain", "scope", "list", "variables", "group", "module"),
+        }
         for variable in node["variables"].values():
             assert set(variable) == {"dtype", "reason", "because", "detail", "bound"}
 
@@ -88,8 +91,8 @@ def test_the_counts_of_what_stays_float32_agree_with_the_records(report: amp.Rep
         for n in report.nodes
         if n.op != "Constant" and all(v.dtype == "float32" for v in n.variables.values())
     ]
-    assert report.kept_reasons() == dict(Counter(stays))
-    assert report.n_casts == len(report.casts)
+    kept = {(reason, op): n for reason, ops in report.kept.items() for op, n in ops.items()}
+    assert kept == dict(Counter(stays))
 
 
 def test_casts_say_what_they_move() -> None:
@@ -141,10 +144,10 @@ def test_explain_names_the_constant_that_does_not_fit() -> None:
 def test_sizes_of_casts_follow_from_lengths_of_free_dimensions() -> None:
     nodes = "h = MatMul(x, w) s = Softmax(h) l = Log(s) y = MatMul(l, w)"
     result = rewritten(f"g (float[N,4] x) => (float[N,4] y) <{W}> {{ {nodes} }}")
-    assert result.report.summary.casts_of_unknown_size == result.report.n_casts > 0
+    assert result.report.summary.casts_of_unknown_size == len(result.report.casts) > 0
     summary = result.report_of_sizes({"N": 3}).summary
     assert summary.casts_of_unknown_size == 0
-    assert summary.cast_bytes == result.report.n_casts * 3 * 4 * (4 + 2)
+    assert summary.cast_bytes == len(result.report.casts) * 3 * 4 * (4 + 2)
     with pytest.raises(OptionError, match="found 'M'; expected 'N'"):
         result.report_of_sizes({"M": 3})
     with pytest.raises(OptionError, match="impossible length of 'N'; found -1"):

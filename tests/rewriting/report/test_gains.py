@@ -77,3 +77,25 @@ def test_data_files_that_a_rewrite_writes_are_counted(tmp_path: Path) -> None:
     result.save(after)
     written = sum(path.stat().st_size for path in after.parent.iterdir())
     assert sizes_of(before, result.flat, result.plan, after).after == written
+
+
+GROWS = "the file is larger than the original: "
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ONE, "2 added casts take more than 1 converted constant can save; keep the original"),
+        (
+            f"g (float[2,4] x) => (float[2,4] y, float[4,4] z) <{W}> "
+            "{ y = MatMul(x, w) z = Exp(w) }",
+            "2 added casts take more than 1 converted constant can save; 1 of them stored in both "
+            "types; --store half may help; keep the original",
+        ),
+    ],
+)
+def test_a_file_that_grows_says_why_and_what_to_do(text: str, said: str) -> None:
+    report = rewritten(text).report
+    lines = [*report.lines(Sizes(1000, 1520, exact=True))]
+    assert f"{GROWS}{said} if size matters" in lines
+    assert not any(GROWS in line for line in report.lines(Sizes(1000, 999, exact=True)))

@@ -43,12 +43,11 @@ def test_a_rule_that_matches_nothing_is_named(
         result = amp.rewrite(MODEL, lists=path)
     assert [str(w.message) for w in warned] == [f"{line}; {remedy}"]
     assert [f"{rule}" for rule in result.report.unmatched_rules] == [f"{about} ({path}:7)"]
-    assert line in " ".join(result.report.to_text().split())
 
 
 def test_only_the_first_rules_are_shown_and_the_json_has_all(tmp_path: Path) -> None:
     path = rules(tmp_path, *(f"node: n{i}" for i in range(5)))
-    with pytest.warns(amp.AmpWarning, match=r"^5 node rules .*n0 .*n1 .*n2 \(.*:8\), \.\.\.; "):
+    with pytest.warns(amp.AmpWarning, match=r"^5 node rules .*n0 .*n1 .*n2 \(.*:8\) and 2 more; "):
         report = amp.rewrite(MODEL, lists=path).report
     assert report.to_dict()["unmatched_rules"] == [
         {"node": f"n{i}", "variable": None, "where": f"{path}:{i + 6}"} for i in range(5)

@@ -194,9 +194,9 @@ def _loud(m: Match, value: int) -> Iterator[Keep]:
     first = next((n for n in products if largest[n] >= m.low.overflow), ABSENT)
     if first != ABSENT:
         name = m.flat.value_names[m.made(first)]
-        detail = f"{name} may reach {largest[first]:.2g} of sound of 16 bits, {m.low.name} ends at "
-        nodes = [*loud, *products]
-        yield Keep(f"{detail}{m.low.max:.6g}", nodes, reason=Reason.LIKELY_OVERFLOW)
+        detail = f"{name} may reach {largest[first]:.2g} if the input is sound as 16-bit integers"
+        limit = f"{m.low.name} ends at {m.low.max:.6g}"
+        yield Keep(f"{detail}; {limit}", [*loud, *products], reason=Reason.LIKELY_OVERFLOW)
 
 
 class _Loudness(Demanded[float]):
