@@ -1,7 +1,6 @@
 """Losses that are added to a model that ends in logits or predictions."""
 
-from typing import Any
-
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.training.losses.elementwise_losses import (
     huber,
     mean_absolute_error,
@@ -33,8 +32,4 @@ _ELSEWHERE = {
 }
 """The name of a loss in PyTorch and Keras -> its name here."""
 
-
-def __getattr__(name: str) -> Any:
-    """Say what a loss is called here."""
-    hint = f"; it is called {_ELSEWHERE[name]} here" if name in _ELSEWHERE else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+give_hints(__name__, _ELSEWHERE)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import Hinted
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
@@ -18,8 +19,17 @@ from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.session.training_session import TrainingSession
 
+_INSTEAD = {
+    "fit": "train(data, epochs=...)",
+    "predict": "session.evaluate(feeds, fetches)",
+    "compile": "an optimizer's minimize(loss), which makes the step",
+    "save": "session.save(path), or session.export(path) for the model",
+    "load": "session.restore(path)",
+}
+"""Methods of Keras's and Lightning's trainers -> what to write here."""
 
-class Trainer:
+
+class Trainer(Hinted):
     """A session, and the loop over data that trains it.
 
     Attributes:
@@ -32,6 +42,8 @@ class Trainer:
         >>> with amp.Trainer(amp.optimizers.Adam(0.01).minimize(loss)) as trainer:
         ...     history = trainer.train(batch, epochs=3, batch=2)
     """
+
+    _instead = _INSTEAD
 
     def __init__(self, step: Any, *further: Any, **options: Any) -> None:
         """Open a session, or take an open one.

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.custom import Customs
@@ -36,6 +35,7 @@ from amp_rewrite.rewriting.plan.raising import (
     raising_context,
 )
 from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.rewriting.report.records import VERSION, Shown
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -63,8 +63,8 @@ class Raised(Planned):
         return bool(self.mended.odd) or not self.plan.is_empty
 
 
-@dataclass(frozen=True)
-class WideResult(Raised):
+@dataclass(frozen=True, repr=False)
+class WideResult(Raised, Shown):
     """The float32 form of a model.
 
     Attributes:
@@ -75,9 +75,15 @@ class WideResult(Raised):
     types: Mapping[DType, int] = field(default_factory=dict["DType", int])
     left: Mapping[DType, int] = field(default_factory=dict["DType", int])
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, self.in_short())
+    def lines(self) -> tuple[str, ...]:
+        """Return what became float32."""
+        return (self.in_short(),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how many results became float32 from each type, and how many could not."""
+        names = ("types", "left")
+        counts = {n: {d.name: count for d, count in getattr(self, n).items()} for n in names}
+        return {"version": VERSION, "changed": self.changed, **counts}
 
     def in_short(self) -> str:
         """Return what became float32, in one line."""

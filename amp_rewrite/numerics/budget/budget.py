@@ -15,6 +15,7 @@ from amp_rewrite.numerics.budget.choose import Prices
 from amp_rewrite.numerics.budget.contributions import Measured
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.rewriting.report.records import Shown
 
 _SHOWN = 10
 """How many contributions the text has."""
@@ -69,7 +70,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Shown):
     """The part of each rounding in the error of a model's outputs.
 
     Attributes:

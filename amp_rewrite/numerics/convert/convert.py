@@ -123,7 +123,7 @@ def converted(work: Work, terms: Terms) -> Trial:
         trial = _converted(work, terms)
         if not trial.made.writable:
             trial = _with_wide_inputs(work, terms, trial)
-    warn_of_estimate(trial.made.result, stacklevel=5)
+    warn_of_estimate(trial.made.result)
     return trial
 
 

@@ -9,7 +9,7 @@ denied. Fills of masks that end in a Softmax (rewriting/paint/masks.py) do not c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Unpack
 
@@ -28,9 +28,13 @@ from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.rewriting.report.records import Shown
 
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
+
+_SHOWN = 20
+"""How many rules the text has."""
 
 _SUBNORMAL_SHARE = 0.1
 """The share of the sum of magnitudes that may lie below the smallest normal."""
@@ -40,7 +44,7 @@ Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Shown):
     """The result of a calibration.
 
     Attributes:
@@ -55,6 +59,9 @@ class Calibration:
         sums: Name of a result -> the largest sum of magnitudes that its node formed, which bounds
             its partial sums.
     """
+
+    _beside = ("nodes",)
+    _apart = ("options",)
 
     rules: tuple[NodeRule, ...]
     ranges: Mapping[str, Range]
@@ -91,6 +98,23 @@ class Calibration:
     def nodes(self) -> tuple[str, ...]:
         """The names of the nodes concerned, in execution order."""
         return tuple(dict.fromkeys(rule.node for rule in self.rules))
+
+    def lines(self) -> Iterator[str]:
+        """Yield how many nodes must stay float32, and why."""
+        yield (
+            f"{counted(len(self.nodes), 'node')} must stay float32; "
+            f"{counted(len(self.ranges), 'value')} measured on {counted(self.batches, 'batch')}"
+        )
+        for rule in self.rules[:_SHOWN]:
+            variable = "" if rule.variable is None else f"/{rule.variable}"
+            yield f"{rule.node}{variable}: {rule.why}"
+        if len(self.rules) > _SHOWN:
+            yield f"and {len(self.rules) - _SHOWN} more"
+        if self.ends:
+            yield f"inputs and outputs to keep float32: {', '.join(self.ends)}"
+        if self.unmeasured:
+            count = counted(len(self.unmeasured), "value")
+            yield f"{count} inside function bodies could not be measured"
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""

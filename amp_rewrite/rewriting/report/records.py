@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
+from amp_rewrite.base.hints import Hinted
 from amp_rewrite.base.printable import html_table, one_line, plain_line
 
 VERSION = 1
@@ -17,15 +18,16 @@ _ROUNDED = {"digits": 4}
 """Of a field whose number the JSON form rounds: to how many digits."""
 
 
-class Shown:
+class Shown(Hinted):
     """The findings of a command: a dataclass whose lines and fields are the text and JSON.
 
     A subclass has `lines`, of which the first says the most, and `_beside`: the names of properties
-    that the JSON form has beside the fields.
+    that the JSON form has beside the fields. It has none of the fields in `_apart`.
     """
 
     __slots__ = ()
     _beside: ClassVar[tuple[str, ...]] = ()
+    _apart: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -42,7 +44,7 @@ class Shown:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1; NaN and infinities are None."""
         beside = {name: json_form(getattr(self, name)) for name in self._beside}
-        return {"version": VERSION, **beside, **_by_field(self)}
+        return {"version": VERSION, **beside, **_by_field(self, self._apart)}
 
     def to_json(self) -> str:
         """Return the report as JSON text, version 1: keys may be added, never renamed."""
@@ -62,9 +64,9 @@ def json_form(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _by_field(value: Any) -> dict[str, Any]:
+def _by_field(value: Any, apart: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields that are compared; the others only lead to something else."""
-    shown = [f for f in fields(value) if f.compare]
+    shown = [f for f in fields(value) if f.compare and f.name not in apart]
     form: dict[str, Any] = {f.name: json_form(getattr(value, f.name)) for f in shown}
     digits = {f.name: f.metadata["digits"] for f in shown if "digits" in f.metadata}
     return form | {name: round(form[name], digits[name]) for name in digits}

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base.hints import no_attribute
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
@@ -195,8 +196,7 @@ class GraphValue(Arithmetic):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what stands in the place of a member that values have elsewhere."""
-        hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+        raise no_attribute(self, name, _INSTEAD)
 
     @property
     def name(self) -> str:

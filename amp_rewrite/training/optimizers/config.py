@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from amp_rewrite.base.hints import no_attribute
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
@@ -85,6 +86,16 @@ _INSTEAD = {
     "weight_decay": "use AdamW, whose weight decay is decoupled as Keras's is",
 }
 """An argument that is accepted only if it is off -> its replacement."""
+
+_METHODS = {
+    "step": "minimize(loss), and TrainingSession.run(feeds) for each step",
+    "zero_grad": "TrainingSession.run(feeds), which begins with new gradients",
+    "state_dict": "TrainingSession.state_dict()",
+    "load_state_dict": "TrainingSession.load_state_dict(tensors)",
+    "param_groups": "optimizers.ParameterGroups(optimizer, [...])",
+    "add_param_group": "optimizers.ParameterGroups(optimizer, [...])",
+}
+"""Methods of PyTorch's optimizers -> what to write here."""
 
 _WITHOUT_EFFECT = ("jit_compile", "is_legacy_optimizer")
 """Arguments of Keras 2 that change no number."""
@@ -215,7 +226,7 @@ class HasParts:
         part = parts(self).get(ours)
         if part is not None:
             return getattr(vars(self)[part], ours)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise no_attribute(self, name, _METHODS)
 
     def __dir__(self) -> list[str]:
         """Return the names of all attributes, hyperparameters and settings among them."""

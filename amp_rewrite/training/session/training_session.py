@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import Hinted
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.graph.io.load import Source
@@ -63,8 +64,19 @@ _LARGE = 1 << 18
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
 
+_INSTEAD = {
+    **dict.fromkeys(("train", "fit", "compile"), "Trainer(session).train(data, epochs=...)"),
+    **dict.fromkeys(("step", "train_on_batch", "zero_grad", "backward"), "run(feeds) for a step"),
+    **dict.fromkeys(("predict", "eval", "forward"), "evaluate(feeds, fetches)"),
+    **dict.fromkeys(("parameters", "weights", "get_weights"), "state_dict()"),
+    **dict.fromkeys(("load", "load_weights"), "restore(path)"),
+    **dict.fromkeys(("to_onnx", "save_model", "model"), "export(path), which returns the model"),
+    "lr": "learning_rate",
+}
+"""Members of PyTorch's and Keras's models -> what to write here."""
 
-class TrainingSession:
+
+class TrainingSession(Hinted):
     """A training step and its state, on a device.
 
     A step reads one set of states and writes another, so that no step copies state and a failed one
@@ -87,6 +99,8 @@ class TrainingSession:
         >>> losses[-1] < losses[0]
         True
     """
+
+    _instead = _INSTEAD
 
     def __init__(
         self,
