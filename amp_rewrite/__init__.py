@@ -153,17 +153,6 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)
 
-    _INSTEAD = {
-        "GradScaler": "LossScaleOptimizer(optimizer)",
-        "autocast": "TrainingSession(train_op, precision='float16')",
-        "GradientTape": "optimizers.Adam().compute_gradients(loss), or minimize(loss)",
-        "Session": "TrainingSession(train_op)",
-        "Saver": "TrainingSession.save(path) and restore(path)",
-        "global_variables_initializer": "nothing: a session begins with the model's weights",
-        "placeholder": "inputs of the model, which TrainingSession.run is fed by name",
-    }
-    """Names in TensorFlow and PyTorch -> the names here."""
-
     def __getattr__(name):
         from amp_rewrite.base.hints import hinted
 
@@ -191,7 +180,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         for face in _NAMES[""].split() if name[0] != "_" else ():
             module = _import_module(f"{__name__}.{face}")
             names += (f"{face}.{n}" for n in getattr(module, "__all__", dir(module)))
-        return no_attribute(_modules[__name__], name, _INSTEAD, names)
+        return no_attribute(_modules[__name__], name, names)
 
     def __dir__():
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, wraps
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from amp_rewrite.base.removed import ARGUMENTS
 from amp_rewrite.errors import KeywordError
 
 Named = TypeVar("Named")
@@ -17,68 +16,41 @@ Named = TypeVar("Named")
 _MOST = 2
 """How many names a hint has."""
 
-_MEANT: Mapping[str, str] = {
-    "dtype": "precision",
-    "keep_io": "keep_io_types",
-    "ops": "deny_ops",
-    **dict.fromkeys(("atol", "tol", "tolerance", "max_error", "threshold"), "rtol"),
-    **dict.fromkeys(("inputs", "dataset", "samples", "input_data", "x"), "data feeds"),
-    **dict.fromkeys(("path", "out", "output_path", "filename"), "output path"),
-    **dict.fromkeys(("device", "devices", "execution_providers"), "providers"),
-    **dict.fromkeys(("batch_size", "bs"), "batch"),
-    **dict.fromkeys(("validation_data", "val_data", "eval_data"), "eval"),
-    **dict.fromkeys(("outputs", "fetch", "output_names"), "fetches"),
-    **dict.fromkeys(("init_scale", "initial_loss_scale"), "initial_loss_scale initial_scale"),
-    **dict.fromkeys(("growth_interval",), "increment_period dynamic_growth_steps"),
-    **dict.fromkeys(("variables", "params", "parameters"), "var_list"),
-}
-"""Keyword that users try first -> the arguments here, of which the first that there is."""
 
-_REMEDIES: Mapping[str, str] = {
-    "verify": "convert always verifies, and so does verify(model, result)",
-    "output": "save what is returned: amp.save(result, path), or its own save(path)",
-    **dict.fromkeys(
-        ("learning_rate", "lr"), "the optimizer takes it: optimizers.Adam(learning_rate=0.001)"
-    ),
-    "rtol": "use convert(model, data, rtol=...), or tune",
-    "precision": "TrainingSession(train_op, precision='float16') takes it",
-}
-"""Keyword of other functions -> what to do where a function has none of its kind."""
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
+    """Return a question that has the names nearest to one: "did you mean 'x'?"; None without."""
+    close = _near(name, names)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else None
 
 
-def no_attribute(
-    owner: Any,
-    name: str,
-    instead: Mapping[str, str] | None = None,
-    names: Iterable[str] | None = None,
-) -> AttributeError:
-    """Return the error about a name that a module or an object lacks, with a hint.
+def _near(name: str, names: Iterable[str]) -> list[str]:
+    from amp_rewrite.base.name_patterns import nearest  # needed by an error alone
 
-    `instead` has names of other packages -> what to write here; `names` are those that may be
-    meant, where others than the owner's may be.
+    return nearest(name, (each for each in names if each != name))[:_MOST]
+
+
+def no_attribute(owner: Any, name: str, names: Iterable[str] | None = None) -> AttributeError:
+    """Return the error about a name that a module or an object lacks, with what may be meant.
+
+    That is another package's name of something here, or is among `names`: by default the owner's.
     """
+    from amp_rewrite.base.first_guesses import ATTRIBUTES
+
     is_module = isinstance(owner, ModuleType)
     what = f"module {owner.__name__!r}" if is_module else f"{type(owner).__name__!r} object"
     text = f"{what} has no attribute {name!r}"
-    if instead and name in instead:
-        text += f"; use {instead[name]}"
-    elif not name.startswith("_") and (close := _near(name, names or dir(owner))):
-        text += f"; did you mean {close}?"
+    if name in ATTRIBUTES:
+        text += f"; use {ATTRIBUTES[name]}"
+    elif not name.startswith("_"):  # tools ask for many of those
+        public = (each for each in names or dir(owner) if not each.startswith("_"))
+        text = "; ".join(filter(None, (text, did_you_mean(name, public))))
     return AttributeError(text, name=name)
-
-
-def _near(name: str, names: Iterable[str]) -> str:
-    from amp_rewrite.base.name_patterns import nearest  # needed by an error alone
-
-    public = (each for each in names if not each.startswith("_") and each != name)
-    return " or ".join(nearest(name, public)[:_MOST])
 
 
 class Hinted:
     """An object that hints at what was meant by an unknown attribute, or keyword of a method."""
 
     __slots__ = ()
-    _instead: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let methods name the nearest argument."""
@@ -89,7 +61,7 @@ class Hinted:
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, with a hint."""
-            raise no_attribute(self, name, self._instead)
+            raise no_attribute(self, name)
 
 
 def hinted(thing: Named, also: Collection[str] = ()) -> Named:
@@ -103,18 +75,20 @@ def hinted(thing: Named, also: Collection[str] = ()) -> Named:
                 _hint_methods(kind)
     if not isinstance(thing, FunctionType) or hasattr(thing, "_hinted"):
         return thing
-    function: Callable[..., Any] = thing
+    return _checked(thing, frozenset(also))
 
+
+@cache  # a function of two names stays one
+def _checked(function: Any, also: frozenset[str]) -> Any:
     @wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
-        if keywords and (names := _keywords(function)) and not names >= keywords.keys():
-            for name in keywords:
-                if name not in names and name not in also:
-                    raise _unknown_keyword(function, name, names)
+        names = _keywords(function) if keywords else ()
+        if names and not keywords.keys() <= {*names, *also}:
+            raise _unknown_keyword(function, min(keywords.keys() - {*names, *also}), names)
         return function(*args, **keywords)
 
     vars(checked)["_hinted"] = True
-    return checked  # pyright: ignore[reportReturnType] of the same signature
+    return checked
 
 
 def _hint_methods(kind: type) -> None:
@@ -124,44 +98,41 @@ def _hint_methods(kind: type) -> None:
 
 
 @cache
-def _keywords(function: Callable[..., Any]) -> frozenset[str]:
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of all arguments; none if it passes unknown ones on."""
     parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return frozenset()
-    return frozenset(parameters)
+    passes_on = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return () if passes_on else tuple(name for name in parameters if name != "self")
 
 
 def _unknown_keyword(
     function: Callable[..., Any], name: str, names: Collection[str]
 ) -> KeywordError:
+    from amp_rewrite.base.first_guesses import KEYWORDS, REMEDIES
+    from amp_rewrite.base.removed import ARGUMENTS
+
     where = f"{function.__qualname__.removesuffix('.__init__')}()"
     if name in ARGUMENTS:
         what = f"{name} was removed in 0.1.0"
         return KeywordError(what, where=where, remedy=ARGUMENTS[name])
-    meant = next((each for each in _MEANT.get(name, "").split() if each in names), None)
-    remedy = None if meant else _REMEDIES.get(name)
-    expected = meant or _near(name, sorted(names)) or ", ".join(sorted({*names} - {"self"}))
-    return KeywordError(
-        "unknown keyword",
-        where=where,
-        found=name,
-        expected=None if remedy else expected,
-        remedy=remedy,
-    )
+    meant = next((each for each in KEYWORDS.get(name, "").split() if each in names), None)
+    if meant is None and name in REMEDIES:
+        return KeywordError("unknown keyword", where=where, found=name, remedy=REMEDIES[name])
+    expected = meant or " or ".join(_near(name, names)) or ", ".join(names)
+    return KeywordError("unknown keyword", where=where, found=name, expected=expected)
 
 
-def give_hints(module_name: str, instead: Mapping[str, str] | None = None) -> None:
-    """Let the public names of a module hint at what was meant, and the module at its names."""
+def give_hints(module_name: str) -> None:
+    """Let a module hint at its names, and its public functions and classes at their keywords."""
     module = sys.modules[module_name]
     for name in getattr(module, "__all__", ()):
         public = vars(module)[name]
-        vars(module)[name] = found = hinted(public)
+        found = vars(module)[name] = hinted(public)
         home = sys.modules.get(getattr(public, "__module__", ""), module)
         if vars(home).get(name) is public:
             vars(home)[name] = found  # one object, wherever it is imported from
 
     def refuse(name: str) -> Any:
-        raise no_attribute(module, name, instead)
+        raise no_attribute(module, name)
 
     vars(module)["__getattr__"] = refuse

@@ -58,13 +58,6 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
-NO_PROTO: Mapping[str, str] = dict.fromkeys(
-    ("graph", "SerializeToString", "ir_version", "opset_import"),
-    "amp_rewrite.save(result, path) to save it, amp_rewrite.to_proto(result) for a ModelProto",
-)
-"""Attributes of a ModelProto by which other libraries take a result for one -> what to write."""
-
-
 _BY_AN_ESTIMATE = "by an estimate"
 
 
@@ -87,8 +80,6 @@ class RewriteResult(Planned, Shown):
             float32: inputs and outputs, and what keeps ONNX Runtime from loading the model.
         course: How the painting began, if it was not given.
     """
-
-    _instead = NO_PROTO
 
     flat: FlatGraph
     options: RewriteOptions

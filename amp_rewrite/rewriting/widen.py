@@ -64,7 +64,7 @@ class Raised(Planned):
 
 
 @dataclass(frozen=True, repr=False)
-class WideResult(Raised, Shown):
+class WideResult(Shown, Raised):
     """The float32 form of a model.
 
     Attributes:

@@ -271,14 +271,14 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         amp.AmpError,
         r"^Optimizer.minimize\(\): unknown keyword; found params; expected var_list",
     ),
-    "amp.convrt": (lambda g: amp.convrt, AttributeError, "did you mean convert or"),
-    "amp.AdamW": (lambda g: amp.AdamW, AttributeError, "did you mean optimizers.AdamW or"),
+    "amp.convrt": (lambda g: amp.convrt, AttributeError, "did you mean 'convert' or"),
+    "amp.AdamW": (lambda g: amp.AdamW, AttributeError, "did you mean 'optimizers.AdamW' or"),
     "optimizers.Adamw": (
         lambda g: amp.optimizers.Adamw,
         AttributeError,
-        "no attribute 'Adamw'; did you mean AdamW or",
+        "no attribute 'Adamw'; did you mean 'AdamW' or",
     ),
-    "result.reprot": (lambda g: g.result.reprot, AttributeError, r"did you mean report\?"),
+    "result.reprot": (lambda g: g.result.reprot, AttributeError, r"did you mean 'report'"),
     "session.fit()": (
         lambda g: g.session.fit(g.batch),
         AttributeError,
@@ -287,17 +287,17 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "session.stat_dict()": (
         lambda g: g.session.stat_dict(),
         AttributeError,
-        "did you mean state_dict or",
+        "did you mean 'state_dict'",
     ),
     "optimizer.step()": (
         lambda g: amp.optimizers.Adam().step(),
         AttributeError,
-        r"use minimize\(loss\), and TrainingSession.run\(feeds\)",
+        r"no attribute 'step'; use TrainingSession.run\(feeds\)",
     ),
     "losses.cross_entropy": (
         lambda _: amp.losses.cross_entropy,
         AttributeError,
-        "no attribute 'cross_entropy'; use softmax_cross_entropy",
+        "no attribute 'cross_entropy'; use losses.softmax_cross_entropy",
     ),
     "Adam(lr=)": (
         lambda _: amp.optimizers.Adam(lr=0.1),

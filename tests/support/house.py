@@ -14,7 +14,8 @@ PACKAGE = Path(amp_rewrite.__file__).parent
 FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.removed", "base.printable", "errors"),
-        *("base.fields", "base.arguments", "base.name_patterns", "base.hints"),
+        *("base.fields", "base.arguments", "base.name_patterns"),
+        *("base.first_guesses", "base.hints"),
         *("base.progress", "base.github_annotations", "base.processor", "base.late_sympy"),
         *("dtypes", "policy", "targets"),
     ),

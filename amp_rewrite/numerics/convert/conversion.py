@@ -22,7 +22,7 @@ from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewriting.api import NO_PROTO, RewriteResult
+from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
@@ -55,8 +55,6 @@ class Conversion(Shown):
         given: The model as it was read, if it was upgraded.
         wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
     """
-
-    _instead = NO_PROTO
 
     result: RewriteResult
     verification: VerifyReport

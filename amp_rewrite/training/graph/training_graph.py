@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.hints import no_attribute
+from amp_rewrite.base.hints import did_you_mean, no_attribute
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
@@ -169,16 +168,6 @@ class State:
             self.store.assign_state(self.name, array)
 
 
-_INSTEAD = {
-    "backward": "optimizer.minimize(loss), and run the step in a TrainingSession",
-    "item": "TrainingSession.run(feeds): a value has no number before a step runs",
-    "numpy": "TrainingSession.run(feeds, [value]): a value has no numbers before a step runs",
-    "eval": "TrainingSession.run(feeds, [value])",
-    "detach": "optimizer.compute_gradients(loss, var_list=[...]), which names what is trained",
-}
-"""Members of TensorFlow's and PyTorch's values -> what to write here."""
-
-
 @dataclass(frozen=True, eq=False)
 class GraphValue(Arithmetic):
     """A value of a graph on which a training step is being built.
@@ -196,7 +185,7 @@ class GraphValue(Arithmetic):
 
     def __getattr__(self, name: str) -> NoReturn:
         """Say what stands in the place of a member that values have elsewhere."""
-        raise no_attribute(self, name, _INSTEAD)
+        raise no_attribute(self, name)
 
     @property
     def name(self) -> str:
@@ -421,13 +410,11 @@ class TrainingGraph:
         """Return the value of that name in the main graph."""
         values = {str(v.name): v for v in _values(self.model.graph)}
         if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            close = difflib.get_close_matches(str(name), values, n=3)
+            outputs = f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}"
             raise UnknownValueError(
                 "the model has no value of this name",
                 where=name,
-                remedy=f"did you mean {' or '.join(map(repr, close))}?"
-                if close
-                else f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}",
+                remedy=did_you_mean(str(name), values) or outputs,
             )
         return GraphValue(self, values[name])
 

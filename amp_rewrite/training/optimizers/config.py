@@ -87,16 +87,6 @@ _INSTEAD = {
 }
 """An argument that is accepted only if it is off -> its replacement."""
 
-_METHODS = {
-    "step": "minimize(loss), and TrainingSession.run(feeds) for each step",
-    "zero_grad": "TrainingSession.run(feeds), which begins with new gradients",
-    "state_dict": "TrainingSession.state_dict()",
-    "load_state_dict": "TrainingSession.load_state_dict(tensors)",
-    "param_groups": "optimizers.ParameterGroups(optimizer, [...])",
-    "add_param_group": "optimizers.ParameterGroups(optimizer, [...])",
-}
-"""Methods of PyTorch's optimizers -> what to write here."""
-
 _WITHOUT_EFFECT = ("jit_compile", "is_legacy_optimizer")
 """Arguments of Keras 2 that change no number."""
 
@@ -226,7 +216,7 @@ class HasParts:
         part = parts(self).get(ours)
         if part is not None:
             return getattr(vars(self)[part], ours)
-        raise no_attribute(self, name, _METHODS)
+        raise no_attribute(self, name)
 
     def __dir__(self) -> list[str]:
         """Return the names of all attributes, hyperparameters and settings among them."""

@@ -64,17 +64,6 @@ _LARGE = 1 << 18
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
 
-_INSTEAD = {
-    **dict.fromkeys(("train", "fit", "compile"), "Trainer(session).train(data, epochs=...)"),
-    **dict.fromkeys(("step", "train_on_batch", "zero_grad", "backward"), "run(feeds) for a step"),
-    **dict.fromkeys(("predict", "eval", "forward"), "evaluate(feeds, fetches)"),
-    **dict.fromkeys(("parameters", "weights", "get_weights"), "state_dict()"),
-    **dict.fromkeys(("load", "load_weights"), "restore(path)"),
-    **dict.fromkeys(("to_onnx", "save_model", "model"), "export(path), which returns the model"),
-    "lr": "learning_rate",
-}
-"""Members of PyTorch's and Keras's models -> what to write here."""
-
 
 class TrainingSession(Hinted):
     """A training step and its state, on a device.
@@ -99,8 +88,6 @@ class TrainingSession(Hinted):
         >>> losses[-1] < losses[0]
         True
     """
-
-    _instead = _INSTEAD
 
     def __init__(
         self,
