@@ -168,14 +168,10 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
 
     def _unknown(name):
         """Return the error about an unknown name, with what to use in its place."""
-        lacks = f"module {__name__!r} has no attribute {name!r}"
         if _find_spec(f"{__name__}.{name}"):  # `from amp_rewrite import targets` asks here first
-            return AttributeError(f"{lacks}; import {__name__}.{name}", name=name)
+            return AttributeError(f"import {__name__}.{name} before", name=name)
         from amp_rewrite.base.hints import no_attribute
-        from amp_rewrite.base.removed import NAMES
 
-        if name in NAMES:
-            return AttributeError(f"{lacks}: it was removed in 0.1.0; {NAMES[name]}", name=name)
         names = [*__all__]
         for face in _NAMES[""].split() if name[0] != "_" else ():
             module = _import_module(f"{__name__}.{face}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,22 +29,27 @@ def _near(name: str, names: Iterable[str]) -> list[str]:
     return nearest(name, (each for each in names if each != name))[:_MOST]
 
 
+def _meant(name: str, table: Mapping[str, str]) -> Iterator[str]:
+    return (here for here, elsewhere in table.items() if name in elsewhere.split())
+
+
 def no_attribute(owner: Any, name: str, names: Iterable[str] | None = None) -> AttributeError:
     """Return the error about a name that a module or an object lacks, with what may be meant.
 
-    That is another package's name of something here, or is among `names`: by default the owner's.
+    That is what another package's name is here, or is among `names`: by default the owner's.
     """
     from amp_rewrite.base.first_guesses import ATTRIBUTES
+    from amp_rewrite.base.removed import NAMES
 
     is_module = isinstance(owner, ModuleType)
     what = f"module {owner.__name__!r}" if is_module else f"{type(owner).__name__!r} object"
-    text = f"{what} has no attribute {name!r}"
-    if name in ATTRIBUTES:
-        text += f"; use {ATTRIBUTES[name]}"
-    elif not name.startswith("_"):  # tools ask for many of those
+    here = next(_meant(name, ATTRIBUTES), None)
+    hint = NAMES.get(name) if here is None else f"use {here}"
+    if hint is None and not name.startswith("_"):  # tools ask for many of those
         public = (each for each in names or dir(owner) if not each.startswith("_"))
-        text = "; ".join(filter(None, (text, did_you_mean(name, public))))
-    return AttributeError(text, name=name)
+        hint = did_you_mean(name, public) or "docs/api.md has the names"
+    text = f"{what} has no attribute {name!r}"
+    return AttributeError(text if hint is None else f"{text}; {hint}", name=name)
 
 
 class Hinted:
@@ -109,17 +114,17 @@ def _unknown_keyword(
     function: Callable[..., Any], name: str, names: Collection[str]
 ) -> KeywordError:
     from amp_rewrite.base.first_guesses import KEYWORDS, REMEDIES
-    from amp_rewrite.base.removed import ARGUMENTS
 
-    where = f"{function.__qualname__.removesuffix('.__init__')}()"
-    if name in ARGUMENTS:
-        what = f"{name} was removed in 0.1.0"
-        return KeywordError(what, where=where, remedy=ARGUMENTS[name])
-    meant = next((each for each in KEYWORDS.get(name, "").split() if each in names), None)
-    if meant is None and name in REMEDIES:
-        return KeywordError("unknown keyword", where=where, found=name, remedy=REMEDIES[name])
+    meant = next((each for each in _meant(name, KEYWORDS) if each in names), None)
+    remedy = None if meant else next(_meant(name, REMEDIES), None)
     expected = meant or " or ".join(_near(name, names)) or ", ".join(names)
-    return KeywordError("unknown keyword", where=where, found=name, expected=expected)
+    return KeywordError(
+        "unknown keyword",
+        where=f"{function.__qualname__.removesuffix('.__init__')}()",
+        found=name,
+        expected=None if remedy else expected,
+        remedy=remedy,
+    )
 
 
 def give_hints(module_name: str) -> None:

@@ -21,7 +21,7 @@ from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.session.training_session import TrainingSession
 
 OPTIONS = "options of TrainingSession, such as {'precision': 'float16'}"
-"""What the argument `session` is to be."""
+"""The argument `session` in words."""
 
 
 class Trainer(Hinted):

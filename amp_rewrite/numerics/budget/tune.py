@@ -87,7 +87,7 @@ def tune(
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
         >>> tuned = amp.tune("model.onnx", data, rtol=0.001)
         >>> tuned
-        <Tuning: 2 nodes stay float32: max-relative ... of at most 0.001, 2 runs>
+        <Tuning: Passed: max-relative ..., at most 0.001; without tuning ...>
     """
     draws = arguments.integer("draws", draws, low=1)
     seconds = arguments.number("budget", budget, expected="a number of seconds")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
@@ -19,7 +19,7 @@ _SHOWN = 10
 """How many nodes the text has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuning(Shown):
     """The nodes that have to stay float32 so that a tolerance holds.
 
@@ -55,14 +55,6 @@ class Tuning(Shown):
     budget: Budget | None = None
     operators: Mapping[str, str] = field(default_factory=dict[str, str])
     is_low: bool = True
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(
-            self,
-            f"{len(self.keep)} nodes stay float32: {self.tolerance.metric} {self.loss:.3g} of at "
-            f"most {self.tolerance.limit:.3g}, {self.runs} runs",
-        )
 
     def lines(self) -> Iterator[str]:
         """Yield whether it passes, what stays float32 and why, and the error budget."""

@@ -15,7 +15,7 @@ from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, html_table, one_line
+from amp_rewrite.base.printable import counted, html_table
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
@@ -43,7 +43,7 @@ Progress = Callable[[int, int | None], None]
 """Called after each batch with how many are done, and how many there are if that is known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration(Shown):
     """The result of a calibration.
 
@@ -72,14 +72,6 @@ class Calibration(Shown):
     model: str
     total: int | None = None
     sums: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(
-            self,
-            f"{len(self.nodes)} nodes stay float32; {len(self.ranges)} values measured over "
-            f"{self.batches} batches",
-        )
 
     def _repr_html_(self) -> str:
         """Return the ranges as a table, which a notebook shows."""
@@ -169,8 +161,9 @@ def calibrate(
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
         >>> calibration = amp.calibrate("model.onnx", data)
         >>> calibration
-        <Calibration: 0 nodes stay float32; 5 values measured over 1 batches>
-        >>> result = amp.rewrite("model.onnx", calibration.options)
+        <Calibration: 0 nodes must stay float32; 5 values measured on 1 batch>
+        >>> calibration.save("found.yaml")
+        >>> result = amp.rewrite("model.onnx", lists="found.yaml")
     """
     margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
     progress = arguments.function("progress", progress)

@@ -531,7 +531,8 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
         raise OptionError(
             "options must be RewriteOptions",
             found=repr(options),
-            remedy="pass amp_rewrite.RewriteOptions(...), or each option by its name",
+            remedy="pass each option by its name; what was calibrated or tuned has save(path), for "
+            "lists=path",
         )
     if not _SYNONYMS.keys().isdisjoint(changes):
         renamed: Any = {_SYNONYMS.get(name, name): v for name, v in changes.items()}

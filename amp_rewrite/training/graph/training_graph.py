@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.hints import did_you_mean, no_attribute
+from amp_rewrite.base.hints import Hinted, did_you_mean
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
@@ -169,7 +169,7 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValue(Arithmetic):
+class GraphValue(Hinted, Arithmetic):
     """A value of a graph on which a training step is being built.
 
     Python's arithmetic on it, with another value of the graph, a number or an array, adds nodes to
@@ -182,10 +182,6 @@ class GraphValue(Arithmetic):
 
     graph: TrainingGraph = field(repr=False)
     value: ir.Value
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say what stands in the place of a member that values have elsewhere."""
-        raise no_attribute(self, name)
 
     @property
     def name(self) -> str:

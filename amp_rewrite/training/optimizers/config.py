@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from amp_rewrite.base.hints import no_attribute
+from amp_rewrite.base.hints import did_you_mean, no_attribute
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
@@ -161,7 +161,7 @@ def taken(
             where=optimizer,
             found=unknown,
             expected=[*own, *LIMITS],
-            remedy="; ".join(meant) or None,
+            remedy="; ".join(meant) or did_you_mean(unknown[0], ["learning_rate", *own, *KERAS]),
         )
     given = {k: v for k, v in rest.items() if v is not None}
     return replace(rule, **renamed) if renamed else rule, Settings(**given)
