@@ -102,7 +102,9 @@ def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict
         feeds = {needed[0]: feeds}  # pyright: ignore[reportAssignmentType] an array alone
     if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
-            "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
+            "feeds must be a mapping from input names to arrays",
+            found=type(feeds).__name__,
+            remedy="of a file: dict(numpy.load(path))",
         )
     for name in feeds:
         if name not in specs:
