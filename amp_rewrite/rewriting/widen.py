@@ -68,8 +68,8 @@ class WideResult(Shown, Raised):
     """The float32 form of a model.
 
     Attributes:
-        types: Each float type that the model had besides -> how many results of nodes had it.
-        left: The same of what could not become float32.
+        types: Other float type of the model -> how many results of nodes had it.
+        left: The same for the results that could not become float32.
     """
 
     types: Mapping[DType, int] = field(default_factory=dict["DType", int])

@@ -48,6 +48,16 @@ class Tensor:
         return Tensor(self._array)
 
 
+class Numbers:
+    """What pandas, TensorFlow and JAX have: numbers that numpy takes."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._array
+
+
 class Dataset:
     """What a `datasets.Dataset` is: columns, which it gives in batches in the format asked for."""
 
@@ -143,6 +153,29 @@ WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
     "convert(model, output=path)": (
         lambda g: amp.convert(g.model, {"x": g.X}, output="o.onnx"),
         lambda _: exists("o.onnx"),
+    ),
+    "lists of numbers": (
+        lambda g: amp.calibrate(g.model, {"x": g.X.tolist()}),
+        lambda found: found.batches == 1,
+    ),
+    "an object with __array__": (
+        lambda g: amp.convert(g.model, data=Numbers(g.X)),
+        lambda conversion: conversion.ok,
+    ),
+    "every result in words": (
+        lambda g: [r.to_text() for r in (g.result, g.conversion, g.conversion.verdict)],
+        lambda texts: all("\n" in text or text.startswith("Passed") for text in texts),
+    ),
+    "a calibration as JSON": (
+        lambda g: amp.calibrate(g.model, {"x": g.X}).to_dict(),
+        lambda found: found["version"] == 1 and "options" not in found and found["ranges"],
+    ),
+    "what training returns": (
+        lambda g: g.trainer.train(g.batch, batch=4),
+        lambda history: (
+            history.to_text().startswith("2 steps, loss ")
+            and history.to_dict()["losses"] == history.losses
+        ),
     ),
     "tune(model, data, rtol=)": (
         lambda g: amp.tune(g.model, {"x": g.X}, rtol=0.01),
@@ -283,6 +316,21 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         lambda g: g.session.fit(g.batch),
         AttributeError,
         r"no attribute 'fit'; use Trainer\(session\).train\(data, epochs=...\)",
+    ),
+    "session.lr = 0.1": (
+        lambda g: setattr(g.session, "lr", 0.1),
+        AttributeError,
+        "no attribute 'lr'; use learning_rate",
+    ),
+    "a list that is too short": (
+        lambda g: amp.calibrate(g.model, {"x": [1, 2, 3]}),
+        amp.AmpError,
+        r"another shape; found \[3\]; expected .*; add the batch axis",
+    ),
+    "convert(PyTorch module)": (
+        lambda g: amp.convert(object()),
+        amp.AmpError,
+        "torch.onnx.export writes one",
     ),
     "session.stat_dict()": (
         lambda g: g.session.stat_dict(),

@@ -57,9 +57,9 @@ def tune(
 ) -> Tuning:
     """Find the least float32 with which a model is within a tolerance on data.
 
-    The error budget says what each rounding adds; a minimum cut chooses what stays float32, and up
-    to eight runs of the rewritten model hold the choice against its error. What rules keep float32
-    by an estimate is decided by the budget too, where it was measured.
+    The error budget says what each rounding adds, a minimum cut chooses what stays float32, and up
+    to eight runs of the rewritten model check the choice. A node that a rule keeps float32 by an
+    estimate may become 16-bit, if its rounding was measured.
 
     Args:
         model: The float32 model.
@@ -69,14 +69,14 @@ def tune(
         options: How the model is to be rewritten, as for `rewrite`.
         metric: What is measured: "max-relative" (the largest error of an output over its largest
             magnitude), "error" (as `verify` without a tolerance), "cosine" or "top1".
-        draws: How many directions are tried with each batch, as for `error_budget`.
+        draws: Random directions for each batch, as for `error_budget`.
         budget: Seconds for all of it; the best choice found by then is returned.
         output: Where to write the op list.
         progress: Called with what is being done.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        What stays float32; `holds` says whether the tolerance and the prediction do.
+        What stays float32; `holds` says whether the loss and the prediction are small enough.
 
     Raises:
         GradientError: The opset is too old for gradients and cannot be raised, or no output is

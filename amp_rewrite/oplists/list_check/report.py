@@ -57,7 +57,7 @@ class CheckReport:
     Attributes:
         lists: The lists that were checked.
         models: The models that were checked.
-        findings: Everything that does not hold.
+        findings: All errors and warnings.
     """
 
     lists: tuple[str, ...]
@@ -70,12 +70,12 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything holds; warnings do not count."""
+        """Whether there is no error; warnings do not count."""
         return all(f.severity != Severity.ERROR for f in self.findings)
 
     @property
     def exit_status(self) -> int:
-        """0 if everything holds, else 1."""
+        """0 if there is no error, else 1."""
         return 0 if self.ok else 1
 
     def to_text(self) -> str:
