@@ -43,8 +43,8 @@ def error_budget(
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The contributions, the largest first. docs/error_budget.md says what first-order errors
-        miss: near ties of a choice, and states over many calls.
+        The contributions, the largest first. First-order errors miss near ties of a choice, and
+        states over many calls (docs/error_budget.md).
 
     Raises:
         GradientError: The opset is too old for gradients and cannot be raised, or no output is

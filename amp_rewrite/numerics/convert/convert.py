@@ -60,8 +60,8 @@ def convert(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
-            they are read several times, and kept in memory if the model has to be tuned.
+        data: Batches (input name -> array; an array alone for a single input), .npz or .csv files,
+            folders of .npz files. They are read several times, and kept in memory for tuning.
         options: The options of the rewrite; None for the default ones.
         rtol: The largest error of an output, relative to its largest magnitude. None: the test that
             `verify` makes without a tolerance.
