@@ -9,24 +9,10 @@ from functools import cache, wraps
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from amp_rewrite.base.name_patterns import did_you_mean, suggestion
 from amp_rewrite.errors import KeywordError
 
 Named = TypeVar("Named")
-
-_MOST = 2
-"""How many names a hint has."""
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str | None:
-    """Return a question that has the names nearest to one: "did you mean 'x'?"; None without."""
-    close = _near(name, names)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else None
-
-
-def _near(name: str, names: Iterable[str]) -> list[str]:
-    from amp_rewrite.base.name_patterns import nearest  # needed by an error alone
-
-    return nearest(name, (each for each in names if each != name))[:_MOST]
 
 
 def _meant(name: str, table: Mapping[str, str]) -> Iterator[str]:
@@ -117,7 +103,7 @@ def _unknown_keyword(
 
     meant = next((each for each in _meant(name, KEYWORDS) if each in names), None)
     remedy = None if meant else next(_meant(name, REMEDIES), None)
-    expected = meant or " or ".join(_near(name, names)) or ", ".join(names)
+    expected = repr(meant) if meant else suggestion(name, names, ", ".join(names))
     return KeywordError(
         "unknown keyword",
         where=f"{function.__qualname__.removesuffix('.__init__')}()",

@@ -320,5 +320,5 @@ def _widen_file(
         if not dry_run:
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
-    out.print(widened.in_short())
+    out.print(widened.to_text())
     out.print("nothing was written" if dry_run else common.wrote(output))

@@ -71,7 +71,7 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     )
     if diagnosis.skipped is not None:
         out.print(f"{diagnosis.skipped}, at loss scale {diagnosis.loss_scale:g}")
-    out.print(diagnosis.text())
+    out.print(diagnosis.to_text())
     losing = diagnosis.losing()
     for layer in losing[:top]:
         out.print(_line(layer))

@@ -274,7 +274,7 @@ class _Job:
         widened = widen(path, keep_io_types=options.keep_io_types)
         state: State = "changed" if widened.changed else "unchanged"
         types = {dtype.name: count for dtype, count in widened.types.items()}
-        entry = ModelEntry(name, None, state, widened.in_short(), report={"widened": types})
+        entry = ModelEntry(name, None, state, widened.to_text(), report={"widened": types})
         return entry, Ends.of(widened.flat, widened.plan), widened.save
 
     def _copied_files(self) -> tuple[str, ...]:

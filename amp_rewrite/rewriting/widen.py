@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.custom import Customs
@@ -63,7 +64,7 @@ class Raised(Planned):
         return bool(self.mended.odd) or not self.plan.is_empty
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class WideResult(Shown, Raised):
     """The float32 form of a model.
 
@@ -75,9 +76,9 @@ class WideResult(Shown, Raised):
     types: Mapping[DType, int] = field(default_factory=dict["DType", int])
     left: Mapping[DType, int] = field(default_factory=dict["DType", int])
 
-    def lines(self) -> tuple[str, ...]:
-        """Return what became float32."""
-        return (self.in_short(),)
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return one_line(self, self.to_text())
 
     def to_dict(self) -> dict[str, Any]:
         """Return how many results became float32 from each type, and how many could not."""
@@ -85,7 +86,7 @@ class WideResult(Shown, Raised):
         counts = {n: {d.name: count for d, count in getattr(self, n).items()} for n in names}
         return {"version": VERSION, "changed": self.changed, **counts}
 
-    def in_short(self) -> str:
+    def to_text(self) -> str:
         """Return what became float32, in one line."""
         if not self.types:
             return "nothing changed: the model has no other float type than float32"

@@ -267,17 +267,17 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "dtype=": (
         lambda g: amp.rewrite(g.model, dtype="float16"),
         amp.AmpError,
-        "found dtype; expected precision",
+        "found dtype; expected 'precision'",
     ),
     "deny_op= beside other arguments": (
         lambda g: amp.convert(g.model, rtol=0.01, deny_op=["MatMul"]),
         TypeError,
-        r"^convert\(\): unknown keyword; found deny_op; expected deny_ops",
+        r"^convert\(\): unknown keyword; found deny_op; expected 'deny_ops'",
     ),
     "RewriteOptions(dtype=)": (
         lambda g: amp.RewriteOptions(dtype="float16"),
         TypeError,
-        r"^RewriteOptions\(\): unknown keyword; found dtype; expected precision",
+        r"^RewriteOptions\(\): unknown keyword; found dtype; expected 'precision'",
     ),
     "convert(verify=True)": (
         lambda g: amp.convert(g.model, verify=True),
@@ -287,12 +287,12 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "result.save(progres=)": (
         lambda g: g.conversion.save("o.onnx", progres=print),
         amp.AmpError,
-        r"^Conversion.save\(\): unknown keyword; found progres; expected progress",
+        r"^Conversion.save\(\): unknown keyword; found progres; expected 'progress'",
     ),
     "train(batch_size=)": (
         lambda g: g.trainer.train(g.batch, batch_size=4),
         amp.AmpError,
-        r"^Trainer.train\(\): unknown keyword; found batch_size; expected batch",
+        r"^Trainer.train\(\): unknown keyword; found batch_size; expected 'batch'",
     ),
     "TrainingSession(learning_rate=)": (
         lambda g: amp.TrainingSession(handmade.train_op(), learning_rate=0.1),
@@ -302,7 +302,7 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "minimize(params=)": (
         lambda g: amp.optimizers.Adam().minimize(g.loss, params=["w"]),
         amp.AmpError,
-        r"^Optimizer.minimize\(\): unknown keyword; found params; expected var_list",
+        r"^Optimizer.minimize\(\): unknown keyword; found params; expected 'var_list'",
     ),
     "amp.convrt": (lambda g: amp.convrt, AttributeError, "did you mean 'convert' or"),
     "amp.AdamW": (lambda g: amp.AdamW, AttributeError, "did you mean 'optimizers.AdamW' or"),

@@ -36,7 +36,7 @@ def test_a_fixed_scale_that_overflows_is_named_in_the_step_in_which_it_does(scal
     assert (found.step, found.loss_scale) == (1, 2.0**62)
     assert found.first is not None
     assert (found.first.part, found.first.layer) == ("backward", "first")
-    assert "at loss scale 4.61169e+18" in found.text()
+    assert "at loss scale 4.61169e+18" in found.to_text()
 
 
 def test_an_update_that_nothing_checks_is_looked_at_before_it_is_applied() -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.printable import one_line
 from amp_rewrite.rewriting.report.records import Shown
 
 
@@ -80,7 +81,7 @@ class LayerUnderflow:
     overflows_above: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Diagnosis(Shown):
     """The errors of one run of a step.
 
@@ -108,6 +109,10 @@ class Diagnosis(Shown):
     loss: float | None = None
     skipped: str | None = None
 
+    def __repr__(self) -> str:
+        """Return one line."""
+        return one_line(self, self.to_text())
+
     def losing(self, share: float = 0.0) -> list[LayerUnderflow]:
         """Return layers that lose more than a share (0 to 1) of their gradients, worst first."""
         share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
@@ -122,7 +127,7 @@ class Diagnosis(Shown):
         lives = max(layer.lives_at for layer in self.layers)
         return lives, min(layer.overflows_above for layer in self.layers)
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """Return what is not finite in words."""
         if self.first is not None:
             scaled = self.first.part in _SCALED and self.loss_scale != 1
@@ -131,10 +136,6 @@ class Diagnosis(Shown):
         if self.finite:
             return "every value is finite"
         return "no operator makes it: only constants are not finite"
-
-    def lines(self) -> tuple[str, ...]:
-        """Return the same as the one line of the report."""
-        return (self.text(),)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields in a form for JSON; a loss that is not finite is a word."""

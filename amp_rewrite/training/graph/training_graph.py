@@ -10,7 +10,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.hints import Hinted, did_you_mean
+from amp_rewrite.base.hints import Hinted
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of

@@ -12,7 +12,7 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.hints import did_you_mean
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.metadata_keys import STEP_KEY

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from amp_rewrite.base.hints import did_you_mean, no_attribute
+from amp_rewrite.base.hints import no_attribute
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.update_rule import UpdateRule

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.hints import did_you_mean
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError
 from amp_rewrite.grad.builder.known import dims, may_have, symbolic_dims

@@ -362,7 +362,7 @@ class TrainingSession(Hinted):
             diagnosis = self.diagnose(feeds, last=True)
         except AmpError:  # the error that it is a part of says more
             return None
-        return None if diagnosis.finite else diagnosis.text()
+        return None if diagnosis.finite else diagnosis.to_text()
 
     @property
     def waiting(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.hints import did_you_mean
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError
 from amp_rewrite.grad.backward_loop import drop_unused_history
