@@ -93,6 +93,8 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     )
 else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
     from importlib import import_module as _import_module
+    from importlib.util import find_spec as _find_spec
+    from sys import modules as _modules
 
     _NAMES = {
         "": "callbacks distributed errors loss_scaling losses optimizers",
@@ -150,29 +152,30 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)
 
-    _INSTEAD = {
-        "GradScaler": "LossScaleOptimizer(optimizer)",
-        "autocast": "TrainingSession(train_op, precision='float16')",
-        "GradientTape": "optimizers.Adam().compute_gradients(loss), or minimize(loss)",
-        "Session": "TrainingSession(train_op)",
-        "Saver": "TrainingSession.save(path) and restore(path)",
-        "global_variables_initializer": "nothing: a session begins with the model's weights",
-        "placeholder": "inputs of the model, which TrainingSession.run is fed by name",
-    }
-    """Names in TensorFlow and PyTorch -> the names here."""
-
     def __getattr__(name):
-        if name not in _HOMES:
-            from amp_rewrite.base.removed import NAMES  # needed by an error alone
+        from amp_rewrite.base.hints import hinted
 
-            hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
-            hint = f": it was removed in 0.1.0; {NAMES[name]}" if name in NAMES else hint
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        if name not in _HOMES:
+            raise _unknown(name)
         home = _HOMES[name]
         if not home:
             return _import_module(f"{__name__}.{name}")  # which makes it an attribute
-        found = globals()[name] = getattr(_import_module(f"{__name__}.{home}"), name)
+        module = _import_module(f"{__name__}.{home}")
+        found = globals()[name] = hinted(getattr(module, name))
+        setattr(module, name, found)  # one object, wherever it is imported from
         return found
+
+    def _unknown(name):
+        """Return the error about an unknown name, with what to use in its place."""
+        if _find_spec(f"{__name__}.{name}"):  # `from amp_rewrite import targets` asks here first
+            return AttributeError(f"import {__name__}.{name} before", name=name)
+        from amp_rewrite.base.hints import no_attribute
+
+        names = [*__all__]
+        for face in _NAMES[""].split() if name[0] != "_" else ():
+            module = _import_module(f"{__name__}.{face}")
+            names += (f"{face}.{n}" for n in getattr(module, "__all__", dir(module)))
+        return no_attribute(_modules[__name__], name, names)
 
     def __dir__():
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

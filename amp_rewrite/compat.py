@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.errors import AmpWarning, OptionError
+from amp_rewrite.errors import OptionError, warn
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.io.read_flat import read_flat
@@ -93,11 +92,9 @@ def _refuse(**arguments: object) -> None:
 
 def _warn_of_cutting(least: float, largest: float) -> None:
     if least not in _MIN_POSITIVE or largest not in _MAX_FINITE:
-        warnings.warn(
+        warn(
             "min_positive_val and max_finite_val: nothing is cut off; a constant that does not fit "
-            "keeps its operator float32",
-            AmpWarning,
-            stacklevel=3,
+            "keeps its operator float32"
         )
 
 

@@ -1,5 +1,6 @@
 """Training on several shards: CrossShardOptimizer, and the engines that sum over shards."""
 
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.errors import ShardError
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
@@ -18,3 +19,4 @@ __all__ = [
 ]
 
 register_wrappers()
+give_hints(__name__)

@@ -99,6 +99,10 @@ class OptionError(AmpError):
     """An option of the API, the command line or the environment has an impossible value."""
 
 
+class KeywordError(OptionError, TypeError):
+    """A function was called with a keyword argument that it does not have."""
+
+
 class ListError(AmpError):
     """An op list is unreadable or contradicts itself; `where` is `file:line`."""
 

@@ -1,5 +1,6 @@
 """Loss scales, the finite check, the conditional update and LossScaleOptimizer."""
 
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.loss_scaling.loss_scale import (
     DynamicLossScale,
@@ -30,3 +31,4 @@ __all__ = [
 ]
 
 register_wrappers()
+give_hints(__name__)

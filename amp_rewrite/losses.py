@@ -1,7 +1,6 @@
 """Losses that are added to a model that ends in logits or predictions."""
 
-from typing import Any
-
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.training.losses.elementwise_losses import (
     huber,
     mean_absolute_error,
@@ -18,23 +17,4 @@ __all__ = [
     "softmax_cross_entropy",
 ]
 
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("cross_entropy", "CrossEntropyLoss", "SparseCategoricalCrossentropy", "nll_loss"),
-        "softmax_cross_entropy",
-    ),
-    **dict.fromkeys(("binary_cross_entropy", "BCEWithLogitsLoss"), "sigmoid_cross_entropy"),
-    **dict.fromkeys(("mse", "mse_loss", "MSELoss"), "mean_squared_error"),
-    **dict.fromkeys(("mae", "l1_loss", "L1Loss"), "mean_absolute_error"),
-    **dict.fromkeys(("smooth_l1_loss", "huber_loss", "HuberLoss"), "huber"),
-    **dict.fromkeys(
-        ("kl_div", "KLDivLoss", "kl_divergence"), "softmax_cross_entropy(..., soft_labels=True)"
-    ),
-}
-"""The name of a loss in PyTorch and Keras -> its name here."""
-
-
-def __getattr__(name: str) -> Any:
-    """Say what a loss is called here."""
-    hint = f"; it is called {_ELSEWHERE[name]} here" if name in _ELSEWHERE else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+give_hints(__name__)

@@ -1,5 +1,6 @@
 """Optimizers: gradients of a loss, and the updates that minimize it, as nodes of the model."""
 
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.training.optimizers.clipping import (
@@ -120,3 +121,4 @@ __all__ = [
 ]
 
 register_wrappers()
+give_hints(__name__)

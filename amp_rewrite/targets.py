@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from amp_rewrite.base.hints import give_hints
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
@@ -387,3 +388,6 @@ def in_words() -> str:
     parts = ", ".join(part.name for part in find(ANY).parts)
     free = ", ".join(target.name for target in TARGETS if target.kernels is None)
     return f"The runtime: {tested}, {ANY} (all of {parts}) or {free} (no limits)."
+
+
+give_hints(__name__)

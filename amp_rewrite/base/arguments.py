@@ -103,7 +103,7 @@ def paths(name: str, value: object) -> list[str | Path]:
         raise OptionError(
             f"{name} must be paths of files, or names of built-in ones",
             found=_argument_text(value),
-            remedy="pass a path or a list of paths",
+            remedy="pass a path or a list of paths; what was calibrated or tuned has save(path)",
         )
     return cast("list[str | Path]", items)
 

@@ -59,14 +59,6 @@ FLAGS: Mapping[str, str] = {
 }
 """Option of a command -> the remedy."""
 
-ARGUMENTS: Mapping[str, str] = {
-    "costs": "op lists and deny_ops choose the types",
-    "estimate": "leave it out: the error budget needs none",
-    "measure": "time the files with `amp-rewrite run`",
-    "prefer": "for a smaller file use store='half', for a smaller error data and rtol",
-}
-"""Keyword argument of a rewrite in Python -> the remedy."""
-
 NAMES: Mapping[str, str] = {
     "MultiLossScaleOptimizer": "minimize one loss, the weighted sum, with LossScaleOptimizer",
     "adapters": "docs/other_tools.md has a pass of Olive and a loader of Polygraphy to copy",

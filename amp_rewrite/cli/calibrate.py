@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.ranges.calibrate import MARGIN, Calibration
+from amp_rewrite.numerics.ranges.calibrate import MARGIN
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-
-_SHOWN = 20
 
 
 @with_rewrite_options
@@ -39,25 +36,6 @@ def calibrate(
         )
     calibration.save(output)
     if not quiet:
-        common.say_cpu(common.console(), options.target)
-        _print(calibration, output)
-
-
-def _print(calibration: Calibration, output: Path) -> None:
-    out = common.console()
-    out.print(
-        f"{counted(len(calibration.nodes), 'node')} must stay float32; "
-        f"{counted(len(calibration.ranges), 'value')} measured on "
-        f"{counted(calibration.batches, 'batch')}"
-    )
-    for rule in calibration.rules[:_SHOWN]:
-        variable = "" if rule.variable is None else f"/{rule.variable}"
-        out.print(f"{rule.node}{variable}: {rule.why}")
-    if len(calibration.rules) > _SHOWN:
-        out.print(f"and {len(calibration.rules) - _SHOWN} more")
-    if calibration.ends:
-        out.print(f"inputs and outputs to keep float32: {', '.join(calibration.ends)}")
-    if calibration.unmeasured:
-        count = counted(len(calibration.unmeasured), "value")
-        out.print(f"{count} inside function bodies could not be measured")
-    out.print(f"wrote {output}")
+        out = common.console()
+        common.say_cpu(out, options.target)
+        out.print_all((*calibration.lines(), f"wrote {output}"))

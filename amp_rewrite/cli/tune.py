@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from click.exceptions import Exit
 
-from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.budget.tolerance import METRICS, Tolerance
+from amp_rewrite.numerics.budget.tolerance import METRICS
 from amp_rewrite.numerics.budget.tune import tune as run
-from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-
-_SHOWN = 10
-"""How many nodes are printed; the op list has all of them."""
 
 
 @with_rewrite_options
@@ -43,45 +37,24 @@ def tune(
     limit = common.seconds(budget)
     common.check_files([model], data, output=output)
     common.announce_time([model], data, quiet=quiet)
-    default = Tolerance.default(metric, options.low.rtol)
-    tolerance = default if rtol is None else Tolerance(metric, rtol)
     with progress_bar("tuning", quiet=quiet) as progress:
         tuning = run(
-            model, [*data], tolerance, options, budget=limit, output=output, progress=progress
+            model,
+            [*data],
+            rtol,
+            options,
+            metric=metric,
+            budget=limit,
+            output=output,
+            progress=progress,
         )
     if not quiet:
-        common.say_target(options, tuning.options.chosen_target, common.console())
-        _print(tuning, output)
+        out, style = common.console(), "green" if tuning.holds and tuning.is_low else "red"
+        common.say_target(options, tuning.options.chosen_target, out)
+        first, *more = tuning.lines()
+        out.print(first, style=style)
+        out.print_all((*more, f"wrote {output}"))
     if not tuning.holds:
         raise Exit(common.FAILED)
     if not tuning.is_low:
         raise Exit(common.NOT_STRICT)
-
-
-def _print(tuning: Tuning, output: Path) -> None:
-    out, passes = common.console(), tuning.holds and tuning.is_low
-    if not tuning.is_low:
-        out.print("FAILED: nothing is left in 16 bits", style="red")
-    out.print(
-        f"{'Passed' if passes else 'FAILED'}: {tuning.tolerance.metric} {tuning.loss:.3g}, "
-        f"at most {tuning.tolerance.limit:.3g}; without tuning {tuning.before:.3g}",
-        style="green" if passes else "red",
-    )
-    kept = f"{counted(len(tuning.keep), 'node')} kept float32{_operators(tuning)}"
-    runs = counted(tuning.runs, "run")
-    out.print(f"{kept}; {len(tuning.allow)} allowed against the lists ({runs})")
-    why = {rule.node: rule.why for rule in tuning.rules}
-    for name in tuning.keep[:_SHOWN]:
-        out.print(f"  {name}: {why[name]}")
-    if len(tuning.keep) > _SHOWN:
-        out.print(f"  and {len(tuning.keep) - _SHOWN} more; {output} has all of them")
-    if tuning.budget is not None:
-        for line in tuning.budget.lines():
-            out.print(line)
-    out.print(f"wrote {output}")
-
-
-def _operators(tuning: Tuning) -> str:
-    """Return how many nodes of each operator are kept, most first; "" if there are none."""
-    counts = Counter(tuning.operators.values()).most_common()
-    return f": {', '.join(f'{op} x{count}' for op, count in counts)}" if counts else ""

@@ -15,7 +15,7 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
 from amp_rewrite.loop.plan_and_progress import Plan, Progress, rest_of_epoch
-from amp_rewrite.loop.trainer import Trainer, session_options
+from amp_rewrite.loop.trainer import OPTIONS, Trainer
 from amp_rewrite.training.data.as_examples import Batch, as_examples
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATED
@@ -65,7 +65,7 @@ def doctor(
     plan = Plan(1, batch, seed, shuffle)
     steps = arguments.integer("steps", steps, low=1)
     skips = arguments.integer("skips", skips, low=1)
-    options = dict(session_options(session))
+    options = dict(arguments.mapping("session", session or {}, what=OPTIONS))
     if not isinstance(step, TrainingSession):
         options.setdefault("emulate", "providers" not in options)
     with Trainer(step, **options) as trainer:

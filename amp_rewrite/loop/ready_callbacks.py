@@ -65,6 +65,7 @@ class CSVLogger(Callback):
         step = run.at.step
         kept = _rows(self.path, step) if step and self.path.exists() else []
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("w", encoding="utf-8", newline="")
         except OSError as error:
             raise SaveError(

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import Hinted
+from amp_rewrite.base.printable import counted
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
 from amp_rewrite.loop.evaluation import Metrics, evaluate
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
+from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.session.training_session import TrainingSession
 
+OPTIONS = "options of TrainingSession, such as {'precision': 'float16'}"
+"""The argument `session` in words."""
 
-class Trainer:
+
+class Trainer(Hinted):
     """A session, and the loop over data that trains it.
 
     Attributes:
@@ -149,7 +154,7 @@ class Trainer:
         self.close()
 
 
-class History(Callback):
+class History(Callback, Shown):
     """Measurements during training.
 
     Attributes:
@@ -163,6 +168,17 @@ class History(Callback):
         self.losses: dict[int, float] = {}
         self.evaluations: dict[int, dict[str, float]] = {}
         self.stopped: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the steps and the last loss, the last evaluation, and why training ended."""
+        steps = counted(len(self.losses), "step")
+        yield steps + "".join(f", loss {loss:.4g}" for loss in [*self.losses.values()][-1:])
+        yield from (f"{name} {number:.4g}" for name, number in self.evaluation.items())
+        yield from () if self.stopped is None else (f"ended: {self.stopped}",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes in a form for JSON; NaN and infinities are None."""
+        return {"version": VERSION, **{name: json_form(each) for name, each in vars(self).items()}}
 
     @property
     def evaluation(self) -> dict[str, float]:
@@ -209,24 +225,11 @@ def train(
         >>> train_op = amp.optimizers.Adam(0.01).minimize(loss)
         >>> history = amp.train(train_op, batch, epochs=3, batch=2, output="trained.onnx")
     """
-    with Trainer(step, **session_options(session)) as trainer:
+    with Trainer(step, **arguments.mapping("session", session or {}, what=OPTIONS)) as trainer:
         history = trainer.train(data, **options)
         if output is not None:
             trainer.session.export(output)
     return history
-
-
-def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return options of a session, checked; None is none."""
-    names = list(inspect.signature(TrainingSession).parameters)[1:]
-    given = {} if options is None else options
-    if not isinstance(given, Mapping) or not given.keys() <= set(names):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "impossible options of a session",
-            found=f"{given!r:.60}",
-            expected=f"a mapping with {', '.join(names)}",
-        )
-    return given
 
 
 def _callbacks(callbacks: Sequence[Callback]) -> Sequence[Callback]:

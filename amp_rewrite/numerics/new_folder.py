@@ -26,7 +26,7 @@ class NewFolder:
         above, name = os.path.split(self._target)
         self.path = os.path.join(above, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         with self._writing():
-            os.mkdir(self.path)
+            os.makedirs(self.path)
 
     def copy(self, source: str, name: str) -> None:
         """Copy a file, or what a link leads to, to a relative path in the folder.
@@ -91,10 +91,6 @@ def _check_target(target: str, source: str) -> None:
             "the output is the folder that is read, or lies in it",
             where=target,
             remedy="name a folder elsewhere",
-        )
-    if not os.path.isdir(os.path.dirname(target)):
-        raise SaveError(
-            "the folder above the output does not exist", where=target, remedy="create it"
         )
     if not os.path.lexists(target):
         return

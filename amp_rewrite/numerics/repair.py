@@ -179,7 +179,7 @@ def repair(
         is_open = chosen.only is None  # more may become float32
         if is_open and outcome.verification is not None and data is None:
             outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
-    warn_of_estimate(outcome.result, stacklevel=4)
+    warn_of_estimate(outcome.result)
     unjudged = unjudged_types(flat, low)
     outcome = replace(outcome, against=name_of(original), weights=lost, unjudged=unjudged)
     if chosen.only is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ import onnx
 from amp_rewrite import targets
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
-from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
+from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError, warn
 from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.sizes import Shape, Sizes
@@ -40,6 +40,7 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
+from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.rewriting.report.shortcomings import (
     cast_defaults,
     first_likely_overflow,
@@ -56,15 +57,11 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
-_OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_import"})
-"""Attributes of a ModelProto by which other libraries take a result for one."""
-
-
 _BY_AN_ESTIMATE = "by an estimate"
 
 
 @dataclass(frozen=True)
-class RewriteResult(Planned):
+class RewriteResult(Planned, Shown):
     """The result of a rewrite.
 
     Attributes:
@@ -99,19 +96,13 @@ class RewriteResult(Planned):
         """Return one line, for much is in it."""
         return one_line(self, self.report.in_short())
 
-    if not TYPE_CHECKING:  # types know that there is no such attribute
+    def lines(self) -> Iterator[str]:
+        """Return the lines of the report."""
+        return self.report.lines()
 
-        def __getattr__(self, name: str) -> Any:
-            """Say what to call where a result is taken for a ModelProto, as by `onnx.save`.
-
-            Raises:
-                AttributeError: Always, since it is called for what a result does not have.
-            """
-            hint = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in _OF_A_PROTO:
-                hint += "; to save it: amp_rewrite.save(result, path); as a ModelProto: "
-                hint += "amp_rewrite.to_proto(result)"
-            raise AttributeError(hint)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of the report, version 1."""
+        return self.report.to_dict()
 
     def annotate(self) -> None:
         """Note in the metadata of every node what it computes in, and why, for viewers (Netron).
@@ -317,13 +308,15 @@ def scaled_by_measures(
 
 
 @with_option_names
-def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Changes]) -> str:
+def explain(
+    result: Report | Reported | Source, node: str | None = None, **changes: Unpack[Changes]
+) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     Args:
         result: What `rewrite` or `convert` returned, or its report; or a model, which is rewritten
             for it.
-        node: The node's name.
+        node: The name of a node, a module or a value; None for all nodes.
         **changes: Options of that rewrite, as for `rewrite`.
 
     Raises:
@@ -426,20 +419,19 @@ def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise."""
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
-        warnings.warn(unmatched, AmpWarning, stacklevel=5)
+        warn(unmatched)
     defaults = cast_defaults(result.context, result.plan)
     if defaults is not None:
-        warnings.warn(defaults, AmpWarning, stacklevel=5)
-    warn_of_estimate(result, stacklevel=6)
+        warn(defaults)
+    warn_of_estimate(result)
 
 
-def warn_of_estimate(result: RewriteResult, stacklevel: int) -> None:
+def warn_of_estimate(result: RewriteResult) -> None:
     """Tell of the first node that an estimate keeps float32, if one does."""
     overflow = first_likely_overflow(result.context)
     if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
-        told = f"{_BY_AN_ESTIMATE}, {overflow}; {remedy}"
-        warnings.warn(told, AmpWarning, stacklevel=stacklevel)
+        warn(f"{_BY_AN_ESTIMATE}, {overflow}; {remedy}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
@@ -36,6 +36,7 @@ from amp_rewrite.rewriting.plan.raising import (
     raising_context,
 )
 from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.rewriting.report.records import VERSION, Shown
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -64,12 +65,12 @@ class Raised(Planned):
 
 
 @dataclass(frozen=True)
-class WideResult(Raised):
+class WideResult(Shown, Raised):
     """The float32 form of a model.
 
     Attributes:
-        types: Each float type that the model had besides -> how many results of nodes had it.
-        left: The same of what could not become float32.
+        types: Other float type of the model -> how many results of nodes had it.
+        left: The same for the results that could not become float32.
     """
 
     types: Mapping[DType, int] = field(default_factory=dict["DType", int])
@@ -78,6 +79,12 @@ class WideResult(Raised):
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
         return one_line(self, self.to_text())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how many results became float32 from each type, and how many could not."""
+        names = ("types", "left")
+        counts = {n: {d.name: count for d, count in getattr(self, n).items()} for n in names}
+        return {"version": VERSION, "changed": self.changed, **counts}
 
     def to_text(self) -> str:
         """Return what became float32, in one line."""

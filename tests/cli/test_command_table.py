@@ -178,7 +178,7 @@ def test_an_option_that_was_removed_is_answered_without_a_guess(model: str) -> N
 
 
 def test_what_takes_the_place_of_something_removed_is_there() -> None:
-    tables = (removed.COMMANDS, removed.FLAGS, removed.ARGUMENTS, removed.NAMES)
+    tables = (removed.COMMANDS, removed.FLAGS, removed.NAMES)
     remedies = " ".join(remedy for table in tables for remedy in table.values())
     names = set(re.findall(r"\bamp\.([a-z_]+)", remedies))
     assert names <= {*dir(amp)}

@@ -48,6 +48,16 @@ class Tensor:
         return Tensor(self._array)
 
 
+class Numbers:
+    """What pandas, TensorFlow and JAX have: numbers that numpy takes."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._array
+
+
 class Dataset:
     """What a `datasets.Dataset` is: columns, which it gives in batches in the format asked for."""
 
@@ -144,6 +154,45 @@ WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
         lambda g: amp.convert(g.model, {"x": g.X}, output="o.onnx"),
         lambda _: exists("o.onnx"),
     ),
+    "lists of numbers": (
+        lambda g: amp.calibrate(g.model, {"x": g.X.tolist()}),
+        lambda found: found.batches == 1,
+    ),
+    "an object with __array__": (
+        lambda g: amp.convert(g.model, data=Numbers(g.X)),
+        lambda conversion: conversion.ok,
+    ),
+    "every result in words": (
+        lambda g: [r.to_text() for r in (g.result, g.conversion, g.conversion.verdict)],
+        lambda texts: all("\n" in text or text.startswith("Passed") for text in texts),
+    ),
+    "a calibration as JSON": (
+        lambda g: amp.calibrate(g.model, {"x": g.X}).to_dict(),
+        lambda found: found["version"] == 1 and "options" not in found and found["ranges"],
+    ),
+    "what training returns": (
+        lambda g: g.trainer.train(g.batch, batch=4),
+        lambda history: (
+            history.to_text().startswith("2 steps, loss ")
+            and history.to_dict()["losses"] == history.losses
+        ),
+    ),
+    "tune(model, data, rtol=)": (
+        lambda g: amp.tune(g.model, {"x": g.X}, rtol=0.01),
+        lambda tuning: tuning.holds,
+    ),
+    "explain(result)": (
+        lambda g: amp.explain(g.result),
+        lambda text: {line.split()[0] for line in text.splitlines()} >= {"node0", "node1"},
+    ),
+    "session.export into a new folder": (
+        lambda g: g.session.export("new/folder/m.onnx"),
+        lambda _: exists("new/folder/m.onnx"),
+    ),
+    "save into a new folder": (
+        lambda g: amp.save(g.result, "new/o.onnx"),
+        lambda _: exists("new/o.onnx"),
+    ),
     "explain(model, node)": (
         lambda g: amp.explain(g.model, "node0", precision="bfloat16"),
         lambda text: text.startswith("node0 (MatMul) becomes bfloat16"),
@@ -218,12 +267,85 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
     "dtype=": (
         lambda g: amp.rewrite(g.model, dtype="float16"),
         amp.AmpError,
-        "found dtype; expected precision",
+        "found dtype; expected 'precision'",
+    ),
+    "deny_op= beside other arguments": (
+        lambda g: amp.convert(g.model, rtol=0.01, deny_op=["MatMul"]),
+        TypeError,
+        r"^convert\(\): unknown keyword; found deny_op; expected 'deny_ops'",
+    ),
+    "RewriteOptions(dtype=)": (
+        lambda g: amp.RewriteOptions(dtype="float16"),
+        TypeError,
+        r"^RewriteOptions\(\): unknown keyword; found dtype; expected 'precision'",
+    ),
+    "convert(verify=True)": (
+        lambda g: amp.convert(g.model, verify=True),
+        amp.AmpError,
+        "found verify; convert always verifies",
+    ),
+    "result.save(progres=)": (
+        lambda g: g.conversion.save("o.onnx", progres=print),
+        amp.AmpError,
+        r"^Conversion.save\(\): unknown keyword; found progres; expected 'progress'",
+    ),
+    "train(batch_size=)": (
+        lambda g: g.trainer.train(g.batch, batch_size=4),
+        amp.AmpError,
+        r"^Trainer.train\(\): unknown keyword; found batch_size; expected 'batch'",
+    ),
+    "TrainingSession(learning_rate=)": (
+        lambda g: amp.TrainingSession(handmade.train_op(), learning_rate=0.1),
+        amp.AmpError,
+        r"found learning_rate; the optimizer takes it",
+    ),
+    "minimize(params=)": (
+        lambda g: amp.optimizers.Adam().minimize(g.loss, params=["w"]),
+        amp.AmpError,
+        r"^Optimizer.minimize\(\): unknown keyword; found params; expected 'var_list'",
+    ),
+    "amp.convrt": (lambda g: amp.convrt, AttributeError, "did you mean 'convert' or"),
+    "amp.AdamW": (lambda g: amp.AdamW, AttributeError, "did you mean 'optimizers.AdamW' or"),
+    "optimizers.Adamw": (
+        lambda g: amp.optimizers.Adamw,
+        AttributeError,
+        "no attribute 'Adamw'; did you mean 'AdamW' or",
+    ),
+    "result.reprot": (lambda g: g.result.reprot, AttributeError, r"did you mean 'report'"),
+    "session.fit()": (
+        lambda g: g.session.fit(g.batch),
+        AttributeError,
+        r"no attribute 'fit'; use Trainer\(session\).train\(data, epochs=...\)",
+    ),
+    "session.lr = 0.1": (
+        lambda g: setattr(g.session, "lr", 0.1),
+        AttributeError,
+        "no attribute 'lr'; use learning_rate",
+    ),
+    "a list that is too short": (
+        lambda g: amp.calibrate(g.model, {"x": [1, 2, 3]}),
+        amp.AmpError,
+        r"another shape; found \[3\]; expected .*; add the batch axis",
+    ),
+    "convert(PyTorch module)": (
+        lambda g: amp.convert(object()),
+        amp.AmpError,
+        "torch.onnx.export writes one",
+    ),
+    "session.stat_dict()": (
+        lambda g: g.session.stat_dict(),
+        AttributeError,
+        "did you mean 'state_dict'",
+    ),
+    "optimizer.step()": (
+        lambda g: amp.optimizers.Adam().step(),
+        AttributeError,
+        r"no attribute 'step'; use TrainingSession.run\(feeds\)",
     ),
     "losses.cross_entropy": (
         lambda _: amp.losses.cross_entropy,
         AttributeError,
-        "it is called softmax_cross_entropy here",
+        "no attribute 'cross_entropy'; use losses.softmax_cross_entropy",
     ),
     "Adam(lr=)": (
         lambda _: amp.optimizers.Adam(lr=0.1),

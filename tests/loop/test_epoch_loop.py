@@ -97,10 +97,11 @@ def test_metrics_that_cannot_be_written_or_gone_on_with_are_errors(tmp_path):
     with pytest.raises(OptionError, match=r"found \.txt; expected \.csv"):
         CSVLogger(tmp_path / "m.txt")
     path, saved = tmp_path / "m.csv", tmp_path / "c"
+    (tmp_path / "m.txt").touch()
     with TrainingSession(train_op()) as session:
         plan = Plan(1, 16, checkpoint=saved)
         with pytest.raises(SaveError, match="cannot be written"):
-            train(session, DATA, plan, callbacks=[CSVLogger(tmp_path / "no" / "m.csv")])
+            train(session, DATA, plan, callbacks=[CSVLogger(tmp_path / "m.txt" / "m.csv")])
         train(session, DATA, plan)
         path.write_text("a\n1\n")
         at, callbacks = resume(session, plan), [CSVLogger(path)]

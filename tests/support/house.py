@@ -15,6 +15,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.removed", "base.printable", "errors"),
         *("base.fields", "base.arguments", "base.name_patterns"),
+        *("base.first_guesses", "base.hints"),
         *("base.progress", "base.github_annotations", "base.processor", "base.late_sympy"),
         *("dtypes", "policy", "targets"),
     ),

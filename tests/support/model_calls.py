@@ -14,7 +14,6 @@ import onnx
 import training_models
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.budget.tolerance import Tolerance
 
 Call = tuple[Callable[..., Any], dict[str, Any]]
 Table = dict[str, Callable[[], Call]]
@@ -159,8 +158,8 @@ NUMERICS: Table = {
     "error_budget": lambda: (amp.error_budget, {"model": model(), "data": DATA, "draws": 1}),
     "error_budget of a rewritten model": lambda: (amp.error_budget, {"model": model(), "rewritten": other(), "data": DATA}),
     "error_budget of one feed": lambda: of_one(amp.error_budget, "data", model=model()),
-    "tune": lambda: (amp.tune, {"model": model(), "data": DATA, "tolerance": Tolerance("cosine", 0.1), "precision": "float16"}),
-    "tune one feed": lambda: of_one(amp.tune, "data", model=model(), tolerance=Tolerance("cosine", 0.1)),
+    "tune": lambda: (amp.tune, {"model": model(), "data": DATA, "rtol": 0.1, "metric": "cosine", "precision": "float16"}),
+    "tune one feed": lambda: of_one(amp.tune, "data", model=model(), rtol=0.1, metric="cosine"),
 }  # fmt: skip
 
 FOREIGN: Table = {

@@ -15,8 +15,12 @@ class Replacement:
     """A file that is being written under a hidden temporary name."""
 
     def __init__(self, folder: str, name: str) -> None:
-        """Create the temporary file in `folder`, for a file that will be called like `name`."""
+        """Create the temporary file in `folder`, for a file that will be called like `name`.
+
+        A folder that is missing is made.
+        """
         self._folder = folder
+        os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self.file: IO[bytes] = open(descriptor, "wb", buffering=1 << 16)  # noqa: SIM115
@@ -90,10 +94,6 @@ def writing(what: str, where: object) -> Generator[None]:
 def check_target(folder: str, name: str) -> None:
     """Refuse a target that cannot or must not be replaced."""
     target = os.path.join(folder, name)
-    if not os.path.isdir(folder):
-        raise SaveError(
-            "the folder of the output does not exist", where=target, remedy="create the folder"
-        )
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, LoadError
 
 
 def path_text(source: object, error: type[AmpError]) -> str:
@@ -15,10 +15,11 @@ def path_text(source: object, error: type[AmpError]) -> str:
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if not isinstance(path, str):
+        what = "torch.onnx.export writes one of a PyTorch module" if error is LoadError else ""
         raise error(
             "a path must be a string or a path object",
             found=f"an object of type {type(source).__name__}",
-            remedy="name a file",
+            remedy="; ".join(filter(None, ("name a file", what))),
         )
     try:
         os.fsencode(path)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from amp_rewrite.errors import AmpError, AmpWarning, GraphError, LoadError, placed
+from amp_rewrite.errors import AmpError, GraphError, LoadError, placed, warn
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.paths import path_text
@@ -118,7 +117,7 @@ def _number_sorted(
             raise GraphError(what, where=error.where, found=error.what, remedy="break it") from None
     flat.mended = mended
     if mended.words():
-        warnings.warn(f"{where}: corrected: {mended.words()}", AmpWarning, stacklevel=5)
+        warn(f"{where}: corrected: {mended.words()}")
     return flat
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.base.printable import counted, one_line, percent
+from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.numerics.budget.choose import Prices
 from amp_rewrite.numerics.budget.contributions import Measured
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.rewriting.report.records import Shown
 
 _SHOWN = 10
 """How many contributions the text has."""
@@ -68,8 +69,8 @@ class Contribution:
         }
 
 
-@dataclass(frozen=True)
-class Budget:
+@dataclass(frozen=True, repr=False)
+class Budget(Shown):
     """The part of each rounding in the error of a model's outputs.
 
     Attributes:
@@ -131,12 +132,6 @@ class Budget:
         unreached = {flat.value_names[v]: why for v, why in measured.unreached.items()}
         options = painter.options
         return Budget(painter.low.name, options.chosen_target, predicted, tuple(found), unreached)
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        most = next((f"; most {each}" for each in self.contributions if each.rounded), "")
-        errors = ", ".join(f"{name} {percent(e)}" for name, e in self.predicted.items())
-        return one_line(self, f"predicted error {errors}{most}")
 
     def shares(self) -> Iterator[tuple[float, str, Contribution]]:
         """Yield what each rounding is of the error of the output that it moves most.

@@ -38,13 +38,13 @@ def error_budget(
         rewritten: The 16-bit model whose error is predicted, whose nodes are found in the original
             by name; None for what `rewrite` makes of the original. With it, only the option
             `target` may be given.
-        draws: How many directions are tried with each batch. An estimate from n of them is off by
-            a share of sqrt(2 / n) of its square.
+        draws: Random directions for each batch. With n of them the square of an estimate has a
+            relative error of about sqrt(2 / n).
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        The contributions, the one that adds most first. What first-order errors cannot see is in
-        docs/error_budget.md: ties behind a choice, and states over many calls.
+        The contributions, the largest first. First-order errors miss near ties of a choice, and
+        states over many calls (docs/error_budget.md).
 
     Raises:
         GradientError: The opset is too old for gradients and cannot be raised, or no output is

@@ -12,14 +12,14 @@ from typing import Unpack
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
-from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
+from amp_rewrite.errors import OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.contributions import DRAWS, measure
 from amp_rewrite.numerics.budget.error_budget import fed
 from amp_rewrite.numerics.budget.fit import Choice, Fit, limits_of
-from amp_rewrite.numerics.budget.tolerance import Tolerance
+from amp_rewrite.numerics.budget.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
@@ -45,9 +45,10 @@ Progress = Callable[[str], None]
 def tune(
     model: Source,
     data: Data,
-    tolerance: Tolerance,
+    rtol: float | Tolerance | None = None,
     options: RewriteOptions | None = None,
     *,
+    metric: str = METRICS[0],
     draws: int = DRAWS,
     budget: float = 600.0,
     output: str | os.PathLike[str] | None = None,
@@ -56,23 +57,26 @@ def tune(
 ) -> Tuning:
     """Find the least float32 with which a model is within a tolerance on data.
 
-    The error budget says what each rounding adds; a minimum cut chooses what stays float32, and up
-    to eight runs of the rewritten model hold the choice against its error. What rules keep float32
-    by an estimate is decided by the budget too, where it was measured.
+    The error budget says what each rounding adds, a minimum cut chooses what stays float32, and up
+    to eight runs of the rewritten model check the choice. A node that a rule keeps float32 by an
+    estimate may become 16-bit, if its rounding was measured.
 
     Args:
         model: The float32 model.
         data: Batches as for `calibrate`, all of which are kept in memory.
-        tolerance: What has to hold over all batches.
+        rtol: The largest loss to accept over all batches; of "cosine", 1 - cosine. None is that of
+            the metric.
         options: How the model is to be rewritten, as for `rewrite`.
-        draws: How many directions are tried with each batch, as for `error_budget`.
+        metric: What is measured: "max-relative" (the largest error of an output over its largest
+            magnitude), "error" (as `verify` without a tolerance), "cosine" or "top1".
+        draws: Random directions for each batch, as for `error_budget`.
         budget: Seconds for all of it; the best choice found by then is returned.
         output: Where to write the op list.
         progress: Called with what is being done.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
-        What stays float32; `holds` says whether the tolerance and the prediction do.
+        What stays float32; `holds` says whether the loss and the prediction are small enough.
 
     Raises:
         GradientError: The opset is too old for gradients and cannot be raised, or no output is
@@ -81,30 +85,23 @@ def tune(
 
     Examples:
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
-        >>> from amp_rewrite.numerics.budget.tolerance import Tolerance
-        >>> tuned = amp.tune("model.onnx", data, Tolerance("max-relative", 0.001))
+        >>> tuned = amp.tune("model.onnx", data, rtol=0.001)
         >>> tuned
-        <Tuning: 2 nodes stay float32: max-relative ... of at most 0.001, 2 runs>
+        <Tuning: Passed: max-relative ..., at most 0.001; without tuning ...>
     """
-    _check_tolerance(tolerance)
     draws = arguments.integer("draws", draws, low=1)
     seconds = arguments.number("budget", budget, expected="a number of seconds")
     say = arguments.function("progress", progress) or silent
     output = None if output is None else path_text(output, SaveError)
-    painter = Repainter.of(model, changed(options, **changes))
-    tuned = _Tune(painter, fed(painter, data), tolerance, say).run(draws, seconds)
+    chosen = changed(options, **changes)
+    if not isinstance(rtol, Tolerance):
+        default = Tolerance.default(metric, chosen.low.rtol)
+        rtol = default if rtol is None else Tolerance(metric, rtol)
+    painter = Repainter.of(model, chosen)
+    tuned = _Tune(painter, fed(painter, data), rtol, say).run(draws, seconds)
     if output is not None:
         tuned.save(output)
     return tuned
-
-
-def _check_tolerance(tolerance: object) -> None:
-    if not isinstance(tolerance, Tolerance):
-        raise OptionError(
-            "not a tolerance",
-            found=f"an object of type {type(tolerance).__name__}",
-            expected="a Tolerance of amp_rewrite.numerics.budget.tolerance: a metric and its limit",
-        )
 
 
 class _Tune:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.records import Shown
+
+_SHOWN = 10
+"""How many nodes the text has."""
 
 
-@dataclass(frozen=True)
-class Tuning:
+@dataclass(frozen=True, repr=False)
+class Tuning(Shown):
     """The nodes that have to stay float32 so that a tolerance holds.
 
     Attributes:
@@ -35,6 +40,8 @@ class Tuning:
         is_low: Whether anything is in 16 bits.
     """
 
+    _apart = ("options",)
+
     keep: tuple[str, ...]
     allow: tuple[str, ...]
     loss: float
@@ -49,13 +56,23 @@ class Tuning:
     operators: Mapping[str, str] = field(default_factory=dict[str, str])
     is_low: bool = True
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(
-            self,
-            f"{counted(len(self.keep), 'node')} stay float32: {self.tolerance.metric} "
-            f"{self.loss:.3g} of at most {self.tolerance.limit:.3g}, {counted(self.runs, 'run')}",
+    def lines(self) -> Iterator[str]:
+        """Yield whether it passes, what stays float32 and why, and the error budget."""
+        if not self.is_low:
+            yield "FAILED: nothing is left in 16 bits"
+        yield (
+            f"{'Passed' if self.holds and self.is_low else 'FAILED'}: {self.tolerance.metric} "
+            f"{self.loss:.3g}, at most {self.tolerance.limit:.3g}; without tuning {self.before:.3g}"
         )
+        counts = Counter(self.operators.values()).most_common()
+        operators = f": {', '.join(f'{op} x{count}' for op, count in counts)}" if counts else ""
+        kept = f"{counted(len(self.keep), 'node')} kept float32{operators}"
+        yield f"{kept}; {len(self.allow)} allowed against the lists ({counted(self.runs, 'run')})"
+        why = {rule.node: rule.why for rule in self.rules}
+        yield from (f"  {name}: {why[name]}" for name in self.keep[:_SHOWN])
+        if len(self.keep) > _SHOWN:
+            yield f"  and {len(self.keep) - _SHOWN} more; the op list has all of them"
+        yield from () if self.budget is None else self.budget.lines()
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""

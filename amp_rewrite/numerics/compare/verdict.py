@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from amp_rewrite.rewriting.report.records import Shown
+
 Status = Literal["passed", "failed", "in doubt", "not compared"]
 
 EXIT_STATUS: Mapping[Status, int] = {"passed": 0, "failed": 1, "in doubt": 4, "not compared": 4}
@@ -23,7 +25,7 @@ _WORDS: Mapping[Status, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Shown):
     """Whether a 16-bit model computes what it is to compute.
 
     Attributes:

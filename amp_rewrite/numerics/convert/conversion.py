@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress, judged_by
@@ -23,6 +23,7 @@ from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
 
@@ -39,8 +40,8 @@ _NOTHING_LEFT = 3
 """The exit status of a conversion after which nothing is in 16 bits."""
 
 
-@dataclass(frozen=True)
-class Conversion:
+@dataclass(frozen=True, repr=False)
+class Conversion(Shown):
     """A rewritten model with its verdict.
 
     Attributes:
@@ -64,10 +65,6 @@ class Conversion:
     raised: RaisedModel | None = None
     given: FlatGraph | None = None
     wide_inputs: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(self, str(self.verdict))
 
     @property
     def model(self) -> ir.Model:
@@ -116,6 +113,11 @@ class Conversion:
         left_out = self.verification.left_out
         notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []
         return replace(found, notes=(*notes, *self._steps()))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the verdict, what was gained, and what stays float32."""
+        yield from self.verdict.lines()
+        yield from self.report.lines(headed=self.nothing_left is None)
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
         """Return the report of the rewrite, or a form of it, with the verdict as another key."""

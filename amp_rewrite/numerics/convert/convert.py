@@ -60,14 +60,15 @@ def convert(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
-            they are read several times, and kept in memory if the model has to be tuned.
+        data: Batches (input name -> array; an array alone for a single input), .npz or .csv files,
+            folders of .npz files. They are read several times, and kept in memory for tuning.
         options: The options of the rewrite; None for the default ones.
-        rtol: The largest error of an output, relative to its largest magnitude; None as `verify`.
+        rtol: The largest error of an output, relative to its largest magnitude. None: the test that
+            `verify` makes without a tolerance.
         budget: Seconds for all of it, half of them for calibrating. A model that was not verified
             in time is in doubt.
         stress: Verify with stress inputs as well. Default: without data, and with `strict`.
-        output: The file to write if the model passes; a file of data that ends in .onnx is it.
+        output: The file to write if the model passes. `data` that ends in .onnx is taken for it.
         progress: Called at the beginning of each step and of its parts.
         providers: Run the result on these execution providers as well; their outputs must pass.
         opset: The opset of ai.onnx that the model is upgraded to first, or "keep". "auto" upgrades
@@ -123,7 +124,7 @@ def converted(work: Work, terms: Terms) -> Trial:
         trial = _converted(work, terms)
         if not trial.made.ok:
             trial = _with_wide_inputs(work, terms, trial)
-    warn_of_estimate(trial.made.result, stacklevel=5)
+    warn_of_estimate(trial.made.result)
     return trial
 
 

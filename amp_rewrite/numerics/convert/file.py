@@ -168,6 +168,6 @@ def convert_file(
             raise
         raise RuntimeMissingError(
             "--strict verifies the result, for which ONNX Runtime is not installed",
-            remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
+            remedy="pip install onnxruntime, or leave the verification out: --no-stress",
         ) from error
     return FileConversion(model, asked, result, conversion, None, given, raised)

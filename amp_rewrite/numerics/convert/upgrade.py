@@ -10,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
 from amp_rewrite.graph.io.checker import checker_error
@@ -21,7 +20,7 @@ from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.records import RaisedOpset
+from amp_rewrite.rewriting.report.records import RaisedOpset, Shown
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _TOLERANCE = FLOAT16.epsilon / 2
@@ -30,8 +29,8 @@ _TOLERANCE = FLOAT16.epsilon / 2
 _REMEDY = "export the model at that opset instead"
 
 
-@dataclass(frozen=True)
-class RaisedModel:
+@dataclass(frozen=True, repr=False)
+class RaisedModel(Shown):
     """A model at a newer opset.
 
     Attributes:
@@ -43,16 +42,18 @@ class RaisedModel:
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
     """
 
+    _apart = ("model",)
+
     model: ir.Model
     before: int
     opset: int
     unverified: str | None = None
     mended: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
+    def lines(self) -> tuple[str, ...]:
+        """Return the opsets, and why the outputs were not compared."""
         doubt = "" if self.unverified is None else f", not compared: {self.unverified}"
-        return one_line(self, f"opset {self.opset}, before {self.before}{doubt}")
+        return (f"opset {self.opset}, before {self.before}{doubt}",)
 
 
 def raise_opset(source: Source, opset: int) -> RaisedModel:

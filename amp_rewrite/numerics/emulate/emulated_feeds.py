@@ -31,7 +31,7 @@ Feeds = Mapping[str, Array]
 
 def is_array(given: object) -> bool:
     """Return whether something is an array or a tensor, of whatever package."""
-    return isinstance(given, np.ndarray) or hasattr(given, "__dlpack__")
+    return hasattr(given, "__array__") or hasattr(given, "__dlpack__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict
         feeds = {needed[0]: feeds}  # pyright: ignore[reportAssignmentType] an array alone
     if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
-            "feeds must be a mapping from input names to arrays", found=type(feeds).__name__
+            "feeds must be a mapping from input names to arrays",
+            found=type(feeds).__name__,
+            remedy="of a file: dict(numpy.load(path))",
         )
     for name in feeds:
         if name not in specs:
@@ -220,7 +222,7 @@ class FedInputs:
             raise DataError(
                 "not a batch",
                 found=type(given).__name__,
-                expected="a mapping from input names to arrays, or the path of an .npz file",
+                expected="an array, a mapping from input names to arrays, or a path of a file",
             )
         if len(arrays) < len(self.needed):
             raise DataError(
@@ -233,14 +235,15 @@ class FedInputs:
 
     def _fitted(self, name: str, given: object) -> Any:
         """Return what is fed to one input, in its type where that loses no more than digits."""
-        if not isinstance(given, np.generic) and not is_array(given):
+        spec = self.specs.get(name)
+        is_tensor = spec is not None and spec.is_tensor
+        if not is_array(given) and not (is_tensor and isinstance(given, list | tuple)):
             return given
         tensor: Any = given
         for method in ("detach", "cpu"):  # a tensor of another package
             tensor = getattr(tensor, method)() if hasattr(tensor, method) else tensor
         array = arguments.array(name, tensor)
-        spec = self.specs.get(name)
-        wanted = spec.dtype if spec is not None and spec.is_tensor else None
+        wanted = spec.dtype if spec is not None and is_tensor else None
         if wanted is None or wanted.kind == "O" or array.dtype == wanted:
             return array
         is_bytes = array.dtype.type is np.void and array.dtype.fields is None

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import Hinted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
@@ -34,7 +35,7 @@ from amp_rewrite.runtimes.session import Provider, RanNode
 from amp_rewrite.targets import CPU
 
 
-class Evaluator:
+class Evaluator(Hinted):
     """Runs one model on an engine, mostly ONNX Runtime; the session is built once.
 
     Examples:

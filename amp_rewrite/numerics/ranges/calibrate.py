@@ -9,13 +9,13 @@ denied. Fills of masks that end in a Softmax (rewriting/paint/masks.py) do not c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
@@ -28,9 +28,13 @@ from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.rewriting.report.records import Shown
 
 MARGIN = 1.5
 """Unseen data reach further than seen ones: half a bit of headroom."""
+
+_SHOWN = 20
+"""How many rules the text has."""
 
 _SUBNORMAL_SHARE = 0.1
 """The share of the sum of magnitudes that may lie below the smallest normal."""
@@ -39,8 +43,8 @@ Progress = Callable[[int, int | None], None]
 """Called after each batch with how many are done, and how many there are if that is known."""
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(frozen=True, repr=False)
+class Calibration(Shown):
     """The result of a calibration.
 
     Attributes:
@@ -56,6 +60,9 @@ class Calibration:
             its partial sums.
     """
 
+    _beside = ("nodes",)
+    _apart = ("options",)
+
     rules: tuple[NodeRule, ...]
     ranges: Mapping[str, Range]
     ends: tuple[str, ...]
@@ -66,13 +73,6 @@ class Calibration:
     total: int | None = None
     sums: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
-        return one_line(
-            self,
-            f"{len(self.nodes)} nodes stay float32; {len(self.ranges)} values measured over "
-            f"{self.batches} batches",
-        )
 
     @property
     def findings(self) -> Findings:
@@ -83,6 +83,23 @@ class Calibration:
     def nodes(self) -> tuple[str, ...]:
         """The names of the nodes concerned, in execution order."""
         return tuple(dict.fromkeys(rule.node for rule in self.rules))
+
+    def lines(self) -> Iterator[str]:
+        """Yield how many nodes must stay float32, and why."""
+        yield (
+            f"{counted(len(self.nodes), 'node')} must stay float32; "
+            f"{counted(len(self.ranges), 'value')} measured on {counted(self.batches, 'batch')}"
+        )
+        for rule in self.rules[:_SHOWN]:
+            variable = "" if rule.variable is None else f"/{rule.variable}"
+            yield f"{rule.node}{variable}: {rule.why}"
+        if len(self.rules) > _SHOWN:
+            yield f"and {len(self.rules) - _SHOWN} more"
+        if self.ends:
+            yield f"inputs and outputs to keep float32: {', '.join(self.ends)}"
+        if self.unmeasured:
+            count = counted(len(self.unmeasured), "value")
+            yield f"{count} inside function bodies could not be measured"
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
@@ -137,8 +154,9 @@ def calibrate(
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
         >>> calibration = amp.calibrate("model.onnx", data)
         >>> calibration
-        <Calibration: 0 nodes stay float32; 5 values measured over 1 batches>
-        >>> result = amp.rewrite("model.onnx", calibration.options)
+        <Calibration: 0 nodes must stay float32; 5 values measured on 1 batch>
+        >>> calibration.save("found.yaml")
+        >>> result = amp.rewrite("model.onnx", lists="found.yaml")
     """
     margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
     progress = arguments.function("progress", progress)

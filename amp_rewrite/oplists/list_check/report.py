@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from amp_rewrite.base.github_annotations import annotation
 from amp_rewrite.base.printable import one_line, printable
@@ -56,7 +57,7 @@ class CheckReport:
     Attributes:
         lists: The lists that were checked.
         models: The models that were checked.
-        findings: Everything that does not hold.
+        findings: All errors and warnings.
     """
 
     lists: tuple[str, ...]
@@ -69,12 +70,12 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything holds; warnings do not count."""
+        """Whether there is no error; warnings do not count."""
         return all(f.severity != Severity.ERROR for f in self.findings)
 
     @property
     def exit_status(self) -> int:
-        """0 if everything holds, else 1."""
+        """0 if there is no error, else 1."""
         return 0 if self.ok else 1
 
     def to_text(self) -> str:
@@ -87,21 +88,24 @@ class CheckReport:
         lines.append(f"{checked}: {_count(errors, 'error')}, {_count(warned, 'warning')}")
         return "\n".join(lines)
 
-    def to_json(self) -> str:
-        """Return the report as JSON, version 1; keys may be added, never renamed.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, version 1; keys may be added, never renamed.
 
         {"version": 1, "ok": false, "lists": ["lists/float16_cuda.yaml"], "models": ["m.onnx"],
          "findings": [{"severity": "error", "file": "lists/float16_cuda.yaml", "line": 12 or null,
                        "message": "..."}]}
         """
-        report = {
+        return {
             "version": REPORT_VERSION,
             "ok": self.ok,
             "lists": self.lists,
             "models": self.models,
             "findings": [asdict(f) for f in self.findings],
         }
-        return json.dumps(report, indent=1)
+
+    def to_json(self) -> str:
+        """Return the same as JSON text."""
+        return json.dumps(self.to_dict(), indent=1)
 
     def to_github(self) -> str:
         """Return one workflow command a finding: GitHub shows it beside the line."""

@@ -7,7 +7,6 @@ import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -22,7 +21,8 @@ from typing import (
 )
 
 from amp_rewrite import targets
-from amp_rewrite.base import arguments, removed
+from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import hinted
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import (
     FLOAT16,
@@ -524,9 +524,6 @@ class Changes(StepChanges, total=False):
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
 """Names in onnxconverter-common of options that mean the same."""
 
-_ELSEWHERE = {"dtype": "precision", "keep_io": "keep_io_types", "ops": "deny_ops"}
-"""Names that users try first -> the option that does it."""
-
 
 def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> RewriteOptions:
     """Return options, the default ones for None, after changes."""
@@ -534,19 +531,12 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
         raise OptionError(
             "options must be RewriteOptions",
             found=repr(options),
-            remedy="pass amp_rewrite.RewriteOptions(...), or each option by its name",
+            remedy="pass each option by its name; what was calibrated or tuned has save(path), for "
+            "lists=path",
         )
     if not _SYNONYMS.keys().isdisjoint(changes):
         renamed: Any = {_SYNONYMS.get(name, name): v for name, v in changes.items()}
         return changed(options, **renamed)
-    names = [option.name for option in OPTIONS]
-    for name in changes:
-        if name in removed.ARGUMENTS:
-            raise OptionError(f"{name} was removed in 0.1.0", remedy=removed.ARGUMENTS[name])
-        if name not in names:
-            close = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, names)
-            expected = " or ".join(close) or ", ".join(names)
-            raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
     return RewriteOptions(**changes) if options is None else replace(options, **changes)  # pyright: ignore[reportArgumentType] it is spelled there
 
@@ -560,7 +550,7 @@ AUTO, KEEP, SCALE = "auto", "keep", "scale"
 
 
 def with_option_names(function: Function) -> Function:
-    """Give a function of `**changes` a signature that names them all, for notebooks and `help`."""
+    """Give a function of `**changes` a signature that names them all, and refuse others."""
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     kind = inspect.Parameter.KEYWORD_ONLY
@@ -570,7 +560,7 @@ def with_option_names(function: Function) -> Function:
         if option.name not in signature.parameters
     ]
     function.__signature__ = signature.replace(parameters=[*own, *named])  # pyright: ignore[reportFunctionMemberAccess] PEP 362
-    return function
+    return hinted(function, also=_SYNONYMS)
 
 
 def _require_known(option: str, names: Iterable[str], known: set[str], kind: str) -> None:

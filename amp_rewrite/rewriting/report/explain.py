@@ -32,12 +32,12 @@ class Reported(Protocol):
         ...
 
 
-def explain(result: Report | Reported, node: str) -> str:
+def explain(result: Report | Reported, node: str | None) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     The name may be that of a node, or of a module such as "encoder.layers.0": all nodes in it that
     have float32 type variables. Of a result, it may be that of a value, too: the node that makes
-    it, or the nodes that read an input or a constant.
+    it, or the nodes that read an input or a constant. None means all nodes.
 
     Raises:
         OptionError: The model has nothing of this name, or something else than a result was given.
@@ -49,9 +49,11 @@ def explain(result: Report | Reported, node: str) -> str:
             found=f"an object of type {type(result).__name__}",
             expected="what amp_rewrite.rewrite returned, or its report",
         )
-    arguments.text("node", node, what="the name of a node, a module or a value")
     flat = getattr(result, "flat", None)
-    records = _records_of(report, flat if isinstance(flat, FlatGraph) else None, node)
+    records = [record for record in report.nodes if record.variables]
+    if node is not None:
+        arguments.text("node", node, what="the name of a node, a module or a value")
+        records = _records_of(report, flat if isinstance(flat, FlatGraph) else None, node)
     index = {  # of nodes of one name those of the first
         f"{record.name}/{name}": (record, variable)
         for record in reversed(report.nodes)

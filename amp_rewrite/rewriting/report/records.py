@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
+from amp_rewrite.base.hints import Hinted
 from amp_rewrite.base.printable import one_line, plain_line
 
 VERSION = 1
 """Version of the JSON form of reports: keys may be added, never renamed."""
 
 
-class Shown:
+class Shown(Hinted):
     """The findings of a command: a dataclass whose lines and fields are the text and JSON.
 
     A subclass has `lines`, of which the first says the most, and `_beside`: the names of properties
-    that the JSON form has beside the fields.
+    that the JSON form has beside the fields. It has none of the fields in `_apart`.
     """
 
     __slots__ = ()
     _beside: ClassVar[tuple[str, ...]] = ()
+    _apart: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -39,7 +41,7 @@ class Shown:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1; NaN and infinities are None."""
         beside = {name: json_form(getattr(self, name)) for name in self._beside}
-        return {"version": VERSION, **beside, **_by_field(self)}
+        return {"version": VERSION, **beside, **_by_field(self, self._apart)}
 
     def to_json(self) -> str:
         """Return the report as JSON text, version 1: keys may be added, never renamed."""
@@ -60,9 +62,10 @@ def json_form(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _by_field(value: Any) -> dict[str, Any]:
+def _by_field(value: Any, apart: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields that are compared; the others only lead to something else."""
-    return {f.name: json_form(getattr(value, f.name)) for f in fields(value) if f.compare}
+    shown = (f for f in fields(value) if f.compare and f.name not in apart)
+    return {f.name: json_form(getattr(value, f.name)) for f in shown}
 
 
 @dataclass(frozen=True, slots=True)

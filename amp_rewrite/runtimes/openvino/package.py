@@ -28,7 +28,7 @@ _UNCONVERTED = "Model wasn't fully converted"
 _LONGEST = 500
 """Characters of a message that an error shows."""
 
-_INSTALL = "pip install 'amp-rewrite[openvino]'"
+_INSTALL = "pip install openvino"
 
 Array = np.ndarray[Any, Any]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import AmpWarning
+from amp_rewrite.errors import warn
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import operator
 
@@ -39,8 +38,7 @@ def warn_of_wide_feeds(feeds: Mapping[str, object]) -> None:
 
 def _warn(what: str) -> None:
     limits = "OpenVINO computes int64 in 32 bits and float64 in float32"
-    text = f"{limits}, and {what}: results may differ from ONNX Runtime's"
-    warnings.warn(text, AmpWarning, stacklevel=4)
+    warn(f"{limits}, and {what}: results may differ from ONNX Runtime's")
 
 
 def wide_arithmetic(graph: ir.Graph) -> Iterator[str]:

@@ -41,7 +41,7 @@ def check_providers(providers: Sequence[Provider]) -> None:
                 found=repr(name),
                 expected=" or ".join((*available_providers(), OPENVINO)),
                 remedy=arm_provider_hint(name)
-                or "install the wheel that has it, for example amp-rewrite[gpu]",
+                or "install the wheel that has it, for example onnxruntime-gpu",
             )
 
 

@@ -27,7 +27,7 @@ def import_runtime() -> Any:
     except ImportError as error:
         raise RuntimeMissingError(
             "running a model needs ONNX Runtime, which is not installed",
-            remedy="pip install 'amp-rewrite[cpu]'",
+            remedy="pip install onnxruntime",
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
+from amp_rewrite.rewriting.report.records import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class LayerUnderflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """The errors of one run of a step.
 
     Attributes:

@@ -32,7 +32,7 @@ def world(timeout: float) -> MpiCollective:
         raise ShardError(
             "MPI is not installed",
             found=error,
-            remedy="pip install 'amp-rewrite[mpi]', then mpiexec -n 2 python ...",
+            remedy="pip install mpi4py mpich, then mpiexec -n 2 python ...",
         ) from error
     for name in _LAUNCHED:
         count = os.environ.get(name, "")

@@ -15,7 +15,7 @@ def freeze(
 ) -> list[str]:
     """Keep variables of a model as they are, before gradients are computed.
 
-    Optimizers leave them out, gradients stop at them, and nothing is computed behind them.
+    Optimizers leave them out, and gradients that only they need are not computed.
     `freeze(model, "backbone.*")` is what `requires_grad_(False)` and `eval()` are in PyTorch and
     `trainable = False` is in Keras. A variable that a `var_list` names is trained anyway.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +10,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base.hints import Hinted
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
@@ -168,18 +169,8 @@ class State:
             self.store.assign_state(self.name, array)
 
 
-_INSTEAD = {
-    "backward": "optimizer.minimize(loss), and run the step in a TrainingSession",
-    "item": "TrainingSession.run(feeds): a value has no number before a step runs",
-    "numpy": "TrainingSession.run(feeds, [value]): a value has no numbers before a step runs",
-    "eval": "TrainingSession.run(feeds, [value])",
-    "detach": "optimizer.compute_gradients(loss, var_list=[...]), which names what is trained",
-}
-"""Members of TensorFlow's and PyTorch's values -> what to write here."""
-
-
 @dataclass(frozen=True, eq=False)
-class GraphValue(Arithmetic):
+class GraphValue(Hinted, Arithmetic):
     """A value of a graph on which a training step is being built.
 
     Python's arithmetic on it, with another value of the graph, a number or an array, adds nodes to
@@ -192,11 +183,6 @@ class GraphValue(Arithmetic):
 
     graph: TrainingGraph = field(repr=False)
     value: ir.Value
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say what stands in the place of a member that values have elsewhere."""
-        hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @property
     def name(self) -> str:
@@ -421,13 +407,11 @@ class TrainingGraph:
         """Return the value of that name in the main graph."""
         values = {str(v.name): v for v in _values(self.model.graph)}
         if not isinstance(name, str) or name not in values:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            close = difflib.get_close_matches(str(name), values, n=3)
+            outputs = f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}"
             raise UnknownValueError(
                 "the model has no value of this name",
                 where=name,
-                remedy=f"did you mean {' or '.join(map(repr, close))}?"
-                if close
-                else f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}",
+                remedy=did_you_mean(str(name), values) or outputs,
             )
         return GraphValue(self, values[name])
 

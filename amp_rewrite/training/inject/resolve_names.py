@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeVar
 
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.metadata_keys import STEP_KEY
@@ -122,7 +122,8 @@ def find(graph: ir.Graph, names: Names) -> NamedValues:
                 "a variable with a gradient has no update",
                 where=variable,
                 expected=f"one of the states in updates: {', '.join(states)}",
-                remedy=_close(variable, states) or "add it to updates, or leave its gradient out",
+                remedy=did_you_mean(variable, states)
+                or "add it to updates, or leave its gradient out",
             )
     step_values = NamedValues(
         loss=_value(values, "loss", names.loss),
@@ -141,14 +142,9 @@ def _value(values: Mapping[str, ir.Value], what: str, name: str) -> ir.Value:
         raise InjectError(
             f"the model has no value of this name, given as {what}",
             where=name,
-            remedy=_close(name, values) or f"it has {len(values)} values of other names",
+            remedy=did_you_mean(name, values) or f"it has {len(values)} values of other names",
         )
     return values[name]
-
-
-def _close(name: str, names: Mapping[str, object]) -> str | None:
-    close = get_close_matches(name, names, n=3) or [n for n in names if name and name in n][:3]
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else None
 
 
 def _check_types(step_values: NamedValues) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from amp_rewrite.base.hints import no_attribute
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
@@ -160,7 +162,7 @@ def taken(
             where=optimizer,
             found=unknown,
             expected=[*own, *LIMITS],
-            remedy="; ".join(meant) or None,
+            remedy="; ".join(meant) or did_you_mean(unknown[0], ["learning_rate", *own, *KERAS]),
         )
     given = {k: v for k, v in rest.items() if v is not None}
     return replace(rule, **renamed) if renamed else rule, Settings(**given)
@@ -215,7 +217,7 @@ class HasParts:
         part = parts(self).get(ours)
         if part is not None:
             return getattr(vars(self)[part], ours)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise no_attribute(self, name)
 
     def __dir__(self) -> list[str]:
         """Return the names of all attributes, hyperparameters and settings among them."""

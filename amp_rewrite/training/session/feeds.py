@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError
 from amp_rewrite.grad.builder.known import dims, may_have, symbolic_dims
@@ -170,11 +170,10 @@ class Inputs:
         """Return the feeds that are needed, as arrays or OrtValues; the others are checked too."""
         for name in feeds:
             if name not in self.declared:
-                close = get_close_matches(str(name), self.declared, n=1)
                 raise FeedError(
                     f"the step has no input {name!r}",
                     expected=", ".join(self.declared) or "no feeds",
-                    remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
+                    remedy=did_you_mean(str(name), self.declared) or "leave it out",
                 )
         for name in sorted(needed - feeds.keys() - self._defaults):
             raise FeedError(

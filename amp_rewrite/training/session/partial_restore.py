@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.base.printable import few, one_line
+from amp_rewrite.base.printable import few
 from amp_rewrite.errors import CheckpointError, warn
+from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.train_op import COUNT
 from amp_rewrite.training.step.step_info import StateInfo
@@ -25,8 +26,8 @@ _SCALE_NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d
 """The names of the states of a loss scale; numbered if a model has several."""
 
 
-@dataclass(frozen=True)
-class Restored:
+@dataclass(frozen=True, repr=False)
+class Restored(Shown):
     """The names that a session took from a checkpoint or a state dict, and left.
 
     Attributes:
@@ -41,10 +42,11 @@ class Restored:
     kept: tuple[str, ...]
     begun: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        """Return one line, for much is in it."""
+    def lines(self) -> Iterator[str]:
+        """Yield how many tensors were taken, and why others were not."""
         numbers = f"{len(self.taken)} tensors taken, {len(self.left)} left"
-        return one_line(self, f"{numbers}; {len(self.kept)} states kept, {len(self.begun)} begun")
+        yield f"{numbers}; {len(self.kept)} states kept, {len(self.begun)} begun"
+        yield from (f"{name}: {why}" for name, why in self.left.items())
 
 
 def _fitting(

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.hints import Hinted, no_attribute
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.graph.io.load import Source
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
 
 
-class TrainingSession:
+class TrainingSession(Hinted):
     """A training step and its state, on a device.
 
     A step reads one set of states and writes another, so that no step copies state and a failed one
@@ -177,6 +178,13 @@ class TrainingSession:
         if not emulate and not on_openvino:
             warn_if_slow(self.info.precision, self._device)
         warn_if_unknown(providers[0])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute that there is: `session.lr = 0.1` would change nothing."""
+        is_known = name.startswith("_") or name in vars(self) or hasattr(type(self), name)
+        if "_open" in vars(self) and not is_known:
+            raise no_attribute(self, name)
+        super().__setattr__(name, value)
 
     def limit_skips(self, steps: int) -> None:
         """Say when `run` raises LossScaleError, where the loss scale leaves that to the session.

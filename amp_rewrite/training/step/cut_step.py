@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError
 from amp_rewrite.grad.backward_loop import drop_unused_history
@@ -94,12 +94,12 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
     if value is not None:
         return value
     names = sorted({*info.fetches, *values})
-    close = get_close_matches(name, names, n=3)
+    select = "fetch one of these; values inside a conditional update need conditional='select'"
     raise FetchError(
         f"the step computes no value {name!r}",
-        found=f"close names: {', '.join(close)}" if close else f"{len(names)} other names",
+        found=f"{len(names)} other names",
         expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
-        remedy="fetch one of these; values inside a conditional update need conditional='select'",
+        remedy=did_you_mean(name, names) or select,
     )
 
 

@@ -208,7 +208,7 @@ def test_outputs_that_cannot_be_files_are_refused(tmp_path):
     for name, expected in (
         ("folder", "the output is a folder"),
         ("pipe", "is not a regular file"),
-        ("no/m.onnx", "the folder of the output does not exist"),
+        ("pipe/m.onnx", "the output cannot be written; found Not a directory"),
         ("n" * 300, "File name too long"),
         ("a\0b", "null"),
     ):
@@ -216,6 +216,11 @@ def test_outputs_that_cannot_be_files_are_refused(tmp_path):
             save(inline_model(), tmp_path / name)
         assert "\n" not in str(caught.value)
     assert files(tmp_path) == ["folder", "pipe"]
+
+
+def test_a_missing_folder_is_made(tmp_path):
+    save(inline_model(), tmp_path / "new" / "folder" / "m.onnx")
+    assert files(tmp_path / "new" / "folder") == ["m.onnx"]
 
 
 @pytest.mark.parametrize("path", [3.5, 3, None, b"m.onnx"])

@@ -158,7 +158,7 @@ def test_the_report_has_the_verdict_and_is_valid_json() -> None:
         ({"rtol": -1.0}, "impossible rtol"),
         ({"rtol": float("nan")}, "impossible rtol"),
         ({"budget": 0.0}, "impossible budget"),
-        ({"presicion": "float16"}, "unknown option"),
+        ({"presicion": "float16"}, "unknown keyword"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -123,9 +123,10 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, session, monkeypatch)
     assert [entry.name for entry in tmp_path.iterdir()] == ["c.safetensors"]
 
 
-def test_saving_into_a_folder_that_is_not_there_is_an_error(tmp_path, session):
-    with pytest.raises(SaveError, match="does not exist"):
-        session.save(tmp_path / "no" / "c")
+def test_saving_makes_a_missing_folder(tmp_path, session):
+    session.save(tmp_path / "new" / "c")
+    session.restore(tmp_path / "new" / "c")
+    assert session.restored.taken
 
 
 def test_a_state_dict_sets_a_session_back(session):

@@ -138,7 +138,7 @@ def test_a_step_takes_the_options_of_a_rewrite():
 def test_a_step_refuses_options_that_it_cannot_have():
     with pytest.raises(OptionError, match=r"a step keeps the types.* found keep_io_types=False"):
         build_step(train_op(), precision="float16", keep_io_types=False)
-    with pytest.raises(OptionError, match="unknown option; found level_; expected level"):
+    with pytest.raises(OptionError, match="unknown keyword; found level_; expected 'level'"):
         build_step(train_op(), level_="default")  # pyright: ignore[reportCallIssue]
 
 
