@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.model_files import Path, judged_by
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.lost_weights import LostWeights
-from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_lines
+from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import VERSION, Shown, json_form
@@ -57,7 +57,7 @@ class Repair(Shown):
         left: What is not in 16 bits, one line each, if `only` is set; then it is not written.
         against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite, or None.
-        unjudged: Another 16-bit type of the model -> how many results of nodes have it.
+        widened: Another 16-bit type of the model -> how many values in it became float32.
     """
 
     precision: str
@@ -76,7 +76,7 @@ class Repair(Shown):
     left: tuple[str, ...] = ()
     against: str = OWN_FORM
     weights: LostWeights | None = None
-    unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
+    widened: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def model(self) -> ir.Model:
@@ -86,7 +86,7 @@ class Repair(Shown):
     @property
     def changed(self) -> bool:
         """Whether it differs from the one that was given."""
-        return self.raised.changed or self.scaling is not None
+        return self.raised.changed or self.scaling is not None or bool(self.widened)
 
     @property
     def ok(self) -> bool:
@@ -198,7 +198,8 @@ class Repair(Shown):
         verdict = self.verdict
         yield "Not verified: add --data or --verify" if verdict is None else str(verdict)
         yield self.headline
-        yield from unjudged_lines(self.unjudged, self.precision)
+        for name, count in self.widened.items():
+            yield f"{counted(count, 'value')} in {name} became float32; {self.precision} stays"
         yield from self._about("corrected: ", [d for d in self.dangers if d.reason in OF_THE_FILE])
         scaled = scaling_record(self.scaling, self.refused)
         yield from () if scaled is None else scaled.lines()
@@ -233,6 +234,6 @@ class Repair(Shown):
         }
         fields = (
             *("against", "weights", "precision", "target", "nodes", "dangers", "stay", "measured"),
-            *("left", "unjudged", "verification"),
+            *("left", "widened", "verification"),
         )
         return content | {name: json_form(getattr(self, name)) for name in fields}
