@@ -234,7 +234,7 @@ class Comparer:
         noises = None if yardsticks is None else [y.slices for y in yardsticks]
         worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
         shares = self._shares(worst, judges_all=yardsticks is not None)
-        faults: list[Fault] = [name for name, share in shares.items() if share > 1]
+        faults: list[Fault] = [name for name, share in shares.items() if not share <= 1]  # or NaN
         return OutputComparison(
             name=self.name,
             dtype=self.dtype,
@@ -268,7 +268,7 @@ class Comparer:
         if not self.finite:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
-        own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean**2)), self.finite)
+        own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean * mean)), self.finite)
         return own if self.usual is None else max(own, self.usual.spread)
 
     def _is_by_size(self) -> bool:

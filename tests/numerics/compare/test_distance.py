@@ -16,6 +16,7 @@ from amp_rewrite.numerics.compare.distance import (
     SPARED,
     Comparer,
     OutputComparison,
+    OutputSize,
     Tolerances,
     yardstick,
 )
@@ -223,3 +224,75 @@ def test_a_column_is_measured_by_its_spread_beside_an_offset_alone(offset: float
         right[:, 1] = 1.5 / 64 * signs(400, 2) + 1
     noise = np.stack([0 * signs(400), 0.2 * (right[:, 1] - 1)], 1)
     assert found(right, right + noise).ok is ok
+
+
+def test_a_missing_output_and_other_lengths_are_other_shapes() -> None:
+    right = signs(8)
+    for a, b in ((None, right), (right, None), ([right], [right, right]), (right, right[:4])):
+        made = Comparer("y", LIMITS)
+        made.add(a, b)
+        made.add(a, a)
+        assert made.result([]).fault == "shape"
+    made = Comparer("y", LIMITS)
+    made.add(None, None)
+    assert made.result([]).ok
+    made.add([right, right], [right, -right])
+    assert (made.result([]).fault, made.elements) == ("error", 16)
+
+
+def test_a_type_of_whole_numbers_is_compared_number_by_number() -> None:
+    right = np.arange(8)
+    for a, b in ((right, right + 0.25), (right + 0.25, right)):
+        output = found(a, b)
+        assert (output.error, output.fault, output.within) == (None, "elements", 0.0)
+    assert (found(right, right + 3).max_abs, found(right, right).dtype) == (3.0, "int64")
+
+
+def test_rows_apart_must_stay_finite_and_nothing_else() -> None:
+    right, rows = signs(64).reshape(8, 8), np.arange(8) < 2
+    for number, row, fault in ((9.0, 1, ""), (9.0, 2, "error"), (np.nan, 1, "lost")):
+        off, made = right.copy(), Comparer("y", LIMITS)
+        off[row] = number
+        made.add(right, off, rows)
+        output = made.result([])
+        assert (output.fault, output.apart, output.elements) == (fault, 16, 48)
+        assert output.top1 is None
+
+
+def test_a_quiet_feed_is_held_to_the_usual_size() -> None:
+    right, size = signs(64), OutputSize(100.0, 200.0)
+    assert (size.at_least(150.0), size.at_least(1.0)) == (OutputSize(150.0, 200.0), size)
+    for usual, ok in ((size, True), (OutputSize(0.1, 0.1), False), (None, False)):
+        for limits in (LIMITS, Tolerances.of(FLOAT16, rtol=0.05)):
+            made = Comparer("y", limits, usual)
+            made.add(np.stack([right, -right]), np.stack([0.4 * right, 0.9 * right]))
+            assert made.result([]).ok is ok
+            if not limits.strict:
+                assert ("classes" in made.result([]).shares) is (usual is None)
+
+
+def test_sums_that_are_no_numbers_pass_nothing() -> None:
+    """Squares of float64 outputs of 1e155 and more are infinite."""
+    with np.errstate(all="ignore"):
+        assert found(1e200 * RNG(0).random(64), 2e200 * RNG(1).random(64)).fault == "error"
+
+
+def test_what_comparers_of_several_feeds_have_seen_is_joined() -> None:
+    right, whole = signs(64).reshape(4, 16), Comparer("y", LIMITS)
+    for fed in (right, right[None]):
+        part = Comparer("y", LIMITS)
+        part.add(fed, fed)
+        whole.merge(part)
+    whole.merge(Comparer("y", LIMITS))
+    assert (whole.dtype, whole.is_table, whole.elements) == ("float64", False, 128)
+    assert "classes" not in whole.result(None).shares
+    assert "classes" in whole.result([]).shares
+    assert (Comparer("y", LIMITS).result([]).within, Comparer("y", LIMITS).spread) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("count", "of"), [(31, "size"), (32, "spread")])
+def test_only_few_numbers_are_measured_by_their_size(count: int, of: str) -> None:
+    for right in (np.full(count, 2.0), signs(2 * count)[:count]):
+        assert found(right, right).of == of
+    assert found([5.0], [5.0]).of == "size"
+    assert found(288 + signs(31 * 2)[:31], 288 + signs(31 * 2)[:31]).of == "spread"
