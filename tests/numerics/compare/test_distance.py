@@ -13,6 +13,7 @@ from amp_rewrite.numerics.compare.distance import (
     CONSTANT,
     ERROR,
     LARGEST,
+    ROUNDINGS,
     SPARED,
     Comparer,
     OutputComparison,
@@ -20,8 +21,8 @@ from amp_rewrite.numerics.compare.distance import (
     Tolerances,
     yardstick,
 )
-from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, judged
-from amp_rewrite.numerics.compare.slices import ALLOWED
+from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, CEILING, STEP, judged, moved
+from amp_rewrite.numerics.compare.slices import ALLOWED, slack_of
 
 RNG = np.random.default_rng
 LIMITS = Tolerances.of(FLOAT16)
@@ -67,7 +68,8 @@ def test_no_element_may_be_off_by_half_of_the_spread(share: float, ok: bool) -> 
 def test_an_element_far_from_the_mean_is_held_to_its_distance() -> None:
     right = np.r_[signs(2000), 400.25]
     for share, ok in ((0.04, True), (0.6, False)):
-        assert found(right, np.r_[right[:-1], 400.25 * (1 - share)]).ok is ok
+        off = np.r_[right[:-1], 400.25 * (1 - share)]
+        assert found(right, off).ok is found(-right, -off).ok is ok
 
 
 def test_one_of_ten_thousand_elements_is_spared() -> None:
@@ -76,6 +78,7 @@ def test_one_of_ten_thousand_elements_is_spared() -> None:
         off = right.copy()
         off[:lost] *= -1
         assert found(right, off).ok is ok
+        assert (found(right, off).shares["largest"] == 1.0) is ok
 
 
 @pytest.mark.parametrize(("rows", "ok"), [(1, True), (2, False)])
@@ -86,29 +89,6 @@ def test_one_of_a_hundred_decisions_may_change(rows: int, ok: bool) -> None:
     output = found(original, other)
     assert output.top1 == 1 - rows / 100
     assert (output.ok, output.fault) == (ok, "" if ok else "classes")
-
-
-@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
-def test_no_element_may_be_lost(lost: float) -> None:
-    right = signs(100_000)
-    off = right.copy()
-    off[0] = lost
-    assert found(right, off).fault == "lost"
-
-
-def test_minus_infinity_is_a_number_and_plus_infinity_is_another() -> None:
-    right = np.r_[signs(100), -np.inf]
-    assert found(right, right).ok
-    assert found(right, np.r_[right[:-1], np.inf]).fault == "lost"
-
-
-@pytest.mark.parametrize(("wrong", "ok"), [(10, True), (11, False)])
-def test_whole_numbers_may_differ_in_one_of_a_hundred(wrong: int, ok: bool) -> None:
-    for type_ in (np.int64, np.float32):
-        right = RNG(0).integers(0, 2, 1000).astype(type_)
-        off = right.copy()
-        off[:wrong] = 1 - off[:wrong]
-        assert found(right, off).ok is ok
 
 
 @pytest.mark.parametrize("number", [0.0, 2.0])
@@ -188,6 +168,37 @@ def test_a_yardstick_excuses_what_is_as_far_and_never_passes_it(times: float, ex
     assert (made.fault, made.excuse) == ("elements", "")
 
 
+def test_what_a_yardstick_may_excuse() -> None:
+    right, still = signs(1000), comparer(signs(1000), signs(1000))
+    assert judged(still, still, still, LIMITS).excuse == ""
+    for share, excuse in ((0.9 * CEILING, "weights"), (1.1 * CEILING, "")):
+        off = comparer(right, right + share * signs(1000, 1))
+        assert judged(off, off, still, LIMITS).excuse == excuse
+    one = comparer(right, right + 0.6 * (np.arange(1000) == 7))
+    assert judged(one, still, one, LIMITS).excuse == "original"
+    strict = Tolerances.of(FLOAT16, rtol=1e-3)
+    for share, excuse in ((0.9, ""), (1.1, "original")):
+        off = comparer(right, right + share * ERROR * signs(1000, 1), strict)
+        assert judged(off, off, off, strict).excuse == excuse
+    for limits, excuse in ((LIMITS, "weights"), (strict, "")):
+        whole = comparer(np.arange(9), np.arange(9) + 1, limits)
+        assert judged(whole, whole, whole, limits).excuse == excuse
+    wide, noise = np.stack([100 * right, signs(1000, 2)], 1), signs(1000, 1)
+    off, control = (
+        comparer(wide, wide + np.stack([big * noise, small * noise], 1))
+        for big, small in ((8, 0.3), (0, 0.12))
+    )
+    assert judged(off, control, comparer(wide, wide), LIMITS).excuse == ""
+
+
+def test_inputs_move_by_one_part_in_a_million() -> None:
+    x = RNG(0).standard_normal(64)
+    made = moved({"x": x, "ids": np.arange(3)})
+    assert made is not None
+    assert set(np.round((made["x"] / x - 1) / STEP).tolist()) == {-1.0, 1.0}
+    assert moved({"ids": np.arange(3), "s": "text"}) is None
+
+
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
     right, noise = signs(1000), 0.9 * ERROR * signs(1000, 1)
     control = comparer(right, right + noise)
@@ -227,8 +238,8 @@ def test_a_column_is_measured_by_its_spread_beside_an_offset_alone(offset: float
 
 
 def test_a_missing_output_and_other_lengths_are_other_shapes() -> None:
-    right = signs(8)
-    for a, b in ((None, right), (right, None), ([right], [right, right]), (right, right[:4])):
+    right, one = signs(8), np.float64(1)
+    for a, b in ((None, one), (one, None), ([right], [right, right]), (right, right[:4])):
         made = Comparer("y", LIMITS)
         made.add(a, b)
         made.add(a, a)
@@ -236,16 +247,39 @@ def test_a_missing_output_and_other_lengths_are_other_shapes() -> None:
     made = Comparer("y", LIMITS)
     made.add(None, None)
     assert made.result([]).ok
-    made.add([right, right], [right, -right])
-    assert (made.result([]).fault, made.elements) == ("error", 16)
+    made.add([right, right[:4]], [right, -right[:4]])
+    assert (made.result([]).fault, made.elements) == ("error", 12)
 
 
 def test_a_type_of_whole_numbers_is_compared_number_by_number() -> None:
     right = np.arange(8)
     for a, b in ((right, right + 0.25), (right + 0.25, right)):
         output = found(a, b)
-        assert (output.error, output.fault, output.within) == (None, "elements", 0.0)
+        assert (output.error, output.largest, output.fault) == (None, None, "elements")
+        assert output.within == 0.0
     assert (found(right, right + 3).max_abs, found(right, right).dtype) == (3.0, "int64")
+
+
+def test_whole_numbers_may_differ_in_one_of_a_hundred() -> None:
+    for size, step, wrong, fault in ((0.5, 1, 2, ""), (0.5, 1, 51, "error"), (100, 49, 50, "")):
+        right = size * signs(5000) + size
+        off = right.copy()
+        off[:wrong] += step * np.sign(size - off[:wrong])
+        output = found(right, off)
+        assert (output.fault, output.share) == (fault, max(output.shares.values()))
+        assert ("elements" in output.shares) is (not fault)
+        assert found(right.astype(np.int64), off.astype(np.int64)).ok is (not fault)
+    assert "elements" not in found(right, right + (right > 0)).shares
+
+
+def test_floats_are_whole_numbers_only_if_all_are_in_both() -> None:
+    right, wrong = 0.5 * signs(1000) + 0.5, np.arange(1000) < 10
+    for a, b in ((right, right + 1.25 * wrong), (right + 1.25 * wrong, right)):
+        assert found(a, b).fault == "error"
+    made = Comparer("y", LIMITS)
+    for a, b in ((signs(1000) * 0.25, signs(1000) * 0.25), (right, right + 3 * wrong)):
+        made.add(a, b)
+    assert made.result([]).fault == "error"
 
 
 def test_rows_apart_must_stay_finite_and_nothing_else() -> None:
@@ -268,7 +302,75 @@ def test_a_quiet_feed_is_held_to_the_usual_size() -> None:
             made.add(np.stack([right, -right]), np.stack([0.4 * right, 0.9 * right]))
             assert made.result([]).ok is ok
             if not limits.strict:
-                assert ("classes" in made.result([]).shares) is (usual is None)
+                assert ("classes" in made.result().shares) is (usual is None)
+
+
+def test_a_tolerance_is_for_every_element() -> None:
+    for rtol, atol, off, share in (
+        *((0.1, None, 0.39, 0.975), (0.1, None, 0.41, 1.025), (None, 0.25, 0.24, 0.24)),
+        *((0.1, 0.05, 0.44, 1.0), (0.1, 0.6, 1.01, 1 + CONSTANT)),
+        *((0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 1e-3, np.inf)),
+    ):
+        limits = Tolerances.of(FLOAT16, rtol, atol)
+        output = comparer([0.0, 2.0, -4.0], [0.0, 2.0 + off, -4.0], limits).result([])
+        assert (output.ok, output.share) == (share <= 1, pytest.approx(share, abs=1e-9))
+        whole = comparer([0, 2, -4], [0, 2 + (off > 0), -4], limits).result([])
+        beyond = (1 + CONSTANT) * (off > 0)
+        assert (whole.ok, whole.share) == (not off, pytest.approx(beyond, abs=1e-9))
+
+
+def test_what_is_one_number() -> None:
+    for right, off, constant in (
+        *(([0.0], [0.0], 0.0), ([0.0], [1e-3], None), ([0.0, 0.0], [1e-3, 0.0], 0.0)),
+        *(([1.0], [1.0], None), ([-1.0], [-1.0], None), ([-2.0, -2.0], [-2.0, -2.0], -2.0)),
+        *(([2.0, -np.inf], [2.0, -np.inf], None), ([np.nan], [np.nan], None)),
+        ([2.0, 2.0, -np.inf], [2.0, 2.0, -np.inf], None),
+    ):
+        output = found(right, off)
+        assert (output.constant, output.compared) == (constant, constant is None)
+    assert found(np.zeros(8), np.zeros(8)).share == 0
+    assert found(["a"], ["b"]).fault == "elements"
+    assert found(np.zeros(0, np.int64), np.zeros(0, np.int64)).ok
+
+
+@pytest.mark.parametrize("top", [4.0, -4.0, 0.0])
+def test_near_ties_are_no_other_class(top: float) -> None:
+    for shape, low, near, rest in (
+        ((5, 3), 0.0, LIMITS.rtol / ROUNDINGS * abs(top), 0.0),
+        ((5, 1, 3), 0.0, ERROR * 40 / 3, 0.0),
+        ((5, 1, 3), -1000.0, LIMITS.rtol * 1000, 0.2),
+    ):
+        for times, same in ((0.0, 1.0), (0.9, 1.0), (1.1, rest if near else 1.0)):
+            right = np.tile([top, top - times * near, top - 40], (*shape[:-1], 1))
+            right[0] = low or right[0]
+            assert found(right, right[..., [1, 0, 2]]).top1 == same
+
+
+def test_rows_of_classes_are_what_may_be_one_choice() -> None:
+    rows = np.tile([[0.25, 0.75]], (4, 1))
+    for right in (rows, rows[None], rows[None] * 2, rows[None] - 0.5, 0.4 * rows):
+        assert found(right, right[..., ::-1]).top1 == 0.0
+    for right in (0.4 * rows[None], rows[:, :1], rows[0, 0], rows[:0]):
+        assert found(right, right).top1 is None
+    off = rows.copy()
+    off[0, 1] = np.nan
+    assert found(rows, off).top1 == 0.75
+
+
+def test_what_is_not_finite_in_the_original_has_to_be_the_same() -> None:
+    right = np.stack([1000 * signs(64), signs(64, 1)], 1)
+    right[:3, 1] = np.nan, -np.inf, np.inf
+    output = found(right, right)
+    assert (output.ok, output.within, output.max_abs, output.error) == (True, 1.0, 0.0, 0.0)
+    assert output.slice is not None
+    assert output.slice.distance == 0.0
+    for row, number in ((0, 5.0), (1, np.nan), (2, -np.inf)):
+        off = right.copy()
+        off[row, 1] = number
+        assert (found(right, off).fault, found(right, off).nan) == ("lost", 0)
+    off = right.copy()
+    off[5:8] = np.array([[np.nan, np.inf], [1, np.inf], [1, np.inf]])
+    assert (found(right, off).nan, found(right, off).inf) == (1, 3)
 
 
 def test_sums_that_are_no_numbers_pass_nothing() -> None:
@@ -285,14 +387,18 @@ def test_what_comparers_of_several_feeds_have_seen_is_joined() -> None:
         whole.merge(part)
     whole.merge(Comparer("y", LIMITS))
     assert (whole.dtype, whole.is_table, whole.elements) == ("float64", False, 128)
-    assert "classes" not in whole.result(None).shares
+    assert "classes" not in whole.result().shares
     assert "classes" in whole.result([]).shares
     assert (Comparer("y", LIMITS).result([]).within, Comparer("y", LIMITS).spread) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize(("count", "of"), [(31, "size"), (32, "spread")])
-def test_only_few_numbers_are_measured_by_their_size(count: int, of: str) -> None:
-    for right in (np.full(count, 2.0), signs(2 * count)[:count]):
-        assert found(right, right).of == of
-    assert found([5.0], [5.0]).of == "size"
-    assert found(288 + signs(31 * 2)[:31], 288 + signs(31 * 2)[:31]).of == "spread"
+def test_few_numbers_are_measured_by_their_size_or_their_spread() -> None:
+    for count, of in ((31, "size"), (32, "spread")):
+        for right in (np.full(count, 2.0), signs(2 * count)[:count]):
+            assert found(right, right).of == of
+    assert found([5.0], [5.0]).of == found([2.0, 2.0], [20.0, 20.0]).of == "size"
+    for right in (288 + signs(62)[:31], 0.75 + signs(30), 10 + 3 * signs(64)):
+        assert found(right, right).of == "spread"
+    assert comparer(10 + 3 * signs(64), signs(64)).spread == pytest.approx(3)
+    assert found([3.0, 1.0], [3.5, 1.0]).largest == pytest.approx(0.5 / 5**0.5)
+    assert (yardstick(1.0, CONSTANT, 1000), yardstick(20.0, 0.1, 8)) == (1.0, 0.1 * slack_of(7))

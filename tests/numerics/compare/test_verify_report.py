@@ -175,166 +175,75 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
 }
 
 
-OFF = replace(GOOD, name="o", error=0.02, shares={"error": 0.4})
-NOT_FLOAT = replace(
-    GOOD, name="i", error=None, largest=None, within=0.995, shares={"elements": 0.5}
-)
-PARTS = replace(BAD, fault="elements", within=0.75)
-STRICT = Tolerances(0.01, 0.0, strict=True)
-TWICE = (OVERFLOW, replace(OVERFLOW, value="u"))
-CASES |= {
-    "made up twice": (
-        report(data=MADE_UP),
-        "passed",
-        f"Passed on 2 made-up batches: {WORST}",
-    ),
-    "the output nearest to its limits": (
-        report(GOOD, OFF, replace(GOOD, name="p", error=0.001)),
-        "passed",
-        f"Passed on {MINE}: worst error 2 % of the spread of output o",
-    ),
-    "as near, and further off": (
-        report(OFF, replace(OFF, name="p", error=0.03)),
-        "passed",
-        f"Passed on {MINE}: worst error 3 % of the spread of output p",
-    ),
-    "whole numbers are the worst": (
-        report(OFF, NOT_FLOAT),
-        "passed",
-        f"Passed on {MINE}: worst 0.50 % of the elements of output i differ",
-    ),
-    "whole numbers that are as near": (
-        report(replace(NOT_FLOAT, shares={"elements": 0.4}), OFF),
-        "passed",
-        f"Passed on {MINE}: worst error 2 % of the spread of output o",
-    ),
-    "rounded weights of two outputs": (
-        report(control=(replace(GOOD, name="m", error=0.5), replace(GOOD, error=0.03))),
-        "passed",
-        f"Passed on {MINE}: {WORST} (rounding the weights alone: 3 %)",
-    ),
-    "rounded weights of whole numbers": (
-        report(control=(replace(NOT_FLOAT, name="y"),)),
-        "passed",
-        f"Passed on {MINE}: {WORST}",
-    ),
-    "rounded weights within a tolerance": (
-        replace(report(control=(replace(GOOD, scaled_error=0.03),)), tolerances=STRICT),
-        "passed",
-        f"Passed on {MINE}: worst error 2 % of the peak of output y (rounding the weights alone: "
-        "3 %)",
-    ),
-    "beyond a tolerance": (
-        report(PARTS),
-        "failed",
-        f"FAILED on {MINE}: output z: 2 of 8 elements exceed the tolerance, largest absolute error "
-        "0.25",
-    ),
-    "overflows": (
-        report(infinities=TWICE),
-        "failed",
-        f"FAILED on {MINE}: {OVERFLOWS.replace('1', '2', 1)}; the outputs absorb it",
-    ),
-    **{
-        f"overflow and {lost}": (
-            report(GOOD, replace(GOOD, **lost), infinities=(OVERFLOW,)),
-            "failed",
-            f"FAILED on {MINE}: {OVERFLOWS}",
-        )
-        for lost in ({"inf": 1}, {"nan": 1})
-    },
-    "stressed beside a constant": (
-        report(GOOD, CONSTANT, stress=stress("held", GOOD)),
-        "passed",
-        f"Passed on {MINE} and on stress inputs: {WORST}",
-    ),
-    **{
-        f"stress of another scale loses one of two by {lost}": (
-            report(stress=stress("doubtful", GOOD, replace(BAD, **lost))),
-            "in doubt",
-            f"In doubt on {MINE}: on zeros (x: 0): it is off. If your inputs are like that, pass "
-            f"--data; if not, --input-range NAME=LOW:HIGH; {WORST}",
-        )
-        for lost in ({"inf": 1}, {"nan": 1})
-    },
-    "the weights' own failure": (
-        report(BY_WEIGHTS, control=(SHAPE, replace(BAD, error=0.15))),
-        "in doubt",
-        f"In doubt on {MINE}: {FIRST}; rounding the weights alone to float16 gives the same error "
-        "(error 15 % of its spread, at most 4.5 % passes); worst error 10 % of the spread of "
-        "output z (rounding the weights alone: 15 %)",
-    ),
-    "the weights pass": (
-        report(BY_WEIGHTS, control=(replace(BAD, fault="", error=None),)),
-        "in doubt",
-        f"In doubt on {MINE}: {FIRST}; rounding the weights alone to float16 gives the same "
-        "error; worst error 10 % of the spread of output z",
-    ),
-    "calls": (
-        report(fed_back=FedBack(9, ("s",), (GOOD, BAD, BY_WEIGHTS))),
-        "failed",
-        f"FAILED on {MINE}: after 9 calls with s fed back: {FIRST}",
-    ),
-    "calls in doubt": (
-        report(fed_back=FedBack(9, ("s",), (GOOD, BY_WEIGHTS))),
-        "in doubt",
-        f"In doubt on {MINE}: after 9 calls with s fed back: {FIRST}; rounding the weights alone "
-        f"gives the same error; {WORST}",
-    ),
-    "a device passes": (
-        report(device=DeviceComparison(("GPU",), (BAD,), original=(GOOD,), itself=(GOOD,))),
-        "passed",
-        f"Passed on {MINE}: {WORST}",
-    ),
-    "a device fails": (
-        report(device=DeviceComparison(("GPU",), (), original=(GOOD, BAD), itself=(GOOD,))),
-        "failed",
-        f"FAILED on {MINE}: on GPU: {FIRST}",
-    ),
-    "a device fails in float32 as well": (
-        report(device=DeviceComparison(("GPU",), (), original=(BAD,), itself=(GOOD, BAD))),
-        "failed",
-        f"FAILED on {MINE}: on GPU: {FIRST} (and 1 more)",
-    ),
-    "a device runs nothing": (
-        report(device=replace(DEVICE, itself_error="no driver")),
-        "failed",
-        f"FAILED on {MINE}: GPU could not run the model: no memory (and 1 more)",
-    ),
-}
+WHOLE = replace(GOOD, name="i", error=None, within=0.995)
+FOUND = f"{WORST} here"
+SAME = f"{FIRST}; rounding the weights alone gives the same error"
+ENDS = "If your inputs are like that, pass --data; if not, --input-range NAME=LOW:HIGH"
+
+
+def device(*original: OutputComparison, **more: Any) -> VerifyReport:
+    made = DeviceComparison(("GPU",), (BAD,), original=original, itself=(GOOD,))
+    return report(device=replace(made, **more))
+
+
+def calls(*outputs: OutputComparison) -> VerifyReport:
+    return report(fed_back=FedBack(9, ("s",), outputs))
+
+
+def twice(**lost: int) -> VerifyReport:
+    return report(stress=stress("doubtful", GOOD, replace(BAD, **lost)))
+
+
+DOUBT = f"In doubt on {MINE}: on zeros (x: 0): it is off. {ENDS}; {FOUND}"
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "line"),
+    ("found", "line"),
     [
-        (report(), "passed", f"Passed on {MINE}: {WORST} here"),
+        (report(), f"Passed on {MINE}: {FOUND}"),
+        (report(BAD), f"FAILED on {MINE}: {FIRST}"),
+        (report(unfinished="late"), f"In doubt on {MINE}: late; {FOUND}"),
+        (report(EMPTY, feeds=0, unfinished="late"), "Not compared: late"),
+        (report(CONSTANT), "Not compared: output c is 2 everywhere in the original"),
+        (report(GOOD, BAD, infinities=(OVERFLOW,)), f"FAILED on {MINE}: {FIRST} (and 1 more)"),
+        (twice(inf=1), DOUBT),
+        (twice(nan=1), DOUBT),
+        (calls(GOOD, BAD, BY_WEIGHTS), f"FAILED on {MINE}: after 9 calls with s fed back: {FIRST}"),
         (
-            report(CONSTANT),
-            "not compared",
-            "Not compared: output c is 2 everywhere in the original",
+            calls(GOOD, BY_WEIGHTS),
+            f"In doubt on {MINE}: after 9 calls with s fed back: {SAME}; {FOUND}",
         ),
-        (report(BAD), "failed", f"FAILED on {MINE}: {FIRST}"),
-        (report(unfinished="late"), "in doubt", f"In doubt on {MINE}: late; {WORST} here"),
-        (report(EMPTY, feeds=0, unfinished="late"), "not compared", "Not compared: late"),
+        (device(GOOD), f"Passed on {MINE}: {FOUND}"),
+        (device(GOOD, BAD), f"FAILED on {MINE}: on GPU: {FIRST}"),
+        (device(BAD, itself=(GOOD, BAD)), f"FAILED on {MINE}: on GPU: {FIRST} (and 1 more)"),
+        (
+            device(error="none", itself_error="no driver", itself=()),
+            f"FAILED on {MINE}: GPU could not run the model: none (and 1 more)",
+        ),
     ],
 )
-def test_a_verdict_beside_other_findings(found: VerifyReport, status: Status, line: str) -> None:
-    verdict = found.verdict_beside((), (), " here")
-    assert (verdict.status, str(verdict)) == (status, line)
+def test_a_verdict_beside_other_findings(found: VerifyReport, line: str) -> None:
+    assert str(found.verdict_beside((), (), " here")) == line
     assert found.verdict_beside(("f",), (), "").failures == ("f", *found.failures)
-    doubted = found.verdict_beside((), ("d",), "")
-    assert doubted.status == ("failed" if found.failures else "in doubt")
     own = found.verdict.doubts if found.compared else ()
-    assert doubted.doubts == ("d", *own)
+    assert found.verdict_beside((), ("d",), "").doubts == ("d", *own)
+
+
+@pytest.mark.parametrize("lost", [{"inf": 1}, {"nan": 1}])
+def test_outputs_absorb_an_overflow_only_if_all_do(lost: dict[str, int]) -> None:
+    for outputs, absorbs in (((GOOD, GOOD), True), ((GOOD, replace(GOOD, **lost)), False)):
+        (line,) = report(*outputs, infinities=(OVERFLOW, replace(OVERFLOW, value="u"))).failures
+        assert line.startswith("2 values inside overflow, first v (Exp n)")
+        assert line.endswith("the outputs absorb it") is absorbs
 
 
 def test_the_worst_error_is_that_of_any_output() -> None:
-    assert (report(GOOD, BAD).worst, report(NOT_FLOAT, OFF).worst) == (0.1, 0.02)
-    assert (report(NOT_FLOAT).worst, replace(report(), outputs=()).worst) == (0.0, 0.0)
-    found = report(stress=stress("failed", BAD)).stress
-    assert found is not None
-    at = replace(found.results[0], first=OVERFLOW).failure
-    assert at.endswith("; first wrong: v (Exp n), where 3 elements are infinite")
+    assert (report(GOOD, BAD).worst, report(WHOLE, GOOD).worst, report(WHOLE).worst) == (
+        0.1,
+        0.01,
+        0,
+    )
+    assert (replace(report(), outputs=()).worst, replace(GOOD, shares={}).share) == (0, 0)
 
 
 @pytest.mark.parametrize("name", CASES)
