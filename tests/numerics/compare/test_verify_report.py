@@ -205,6 +205,10 @@ DOUBT = f"In doubt on {MINE}: on zeros (x: 0): it is off. {ENDS}; {FOUND}"
         (report(unfinished="late"), f"In doubt on {MINE}: late; {FOUND}"),
         (report(EMPTY, feeds=0, unfinished="late"), "Not compared: late"),
         (report(CONSTANT), "Not compared: output c is 2 everywhere in the original"),
+        (
+            report(CONSTANT, stress=stress("held", GOOD)),
+            "Passed on stress inputs (nothing was compared on the others)",
+        ),
         (report(GOOD, BAD, infinities=(OVERFLOW,)), f"FAILED on {MINE}: {FIRST} (and 1 more)"),
         (twice(inf=1), DOUBT),
         (twice(nan=1), DOUBT),
