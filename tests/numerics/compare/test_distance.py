@@ -196,7 +196,7 @@ def test_inputs_move_by_one_part_in_a_million() -> None:
     made = moved({"x": x, "ids": np.arange(3)})
     assert made is not None
     assert set(np.round((made["x"] / x - 1) / STEP).tolist()) == {-1.0, 1.0}
-    assert moved({"ids": np.arange(3), "s": "text"}) is None
+    assert moved({"ids": np.arange(3), "s": [np.arange(2)]}) is None
 
 
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
@@ -221,6 +221,15 @@ def test_a_slice_of_many_numbers_is_excused_by_what_moves_it(times: float, excus
     control, moves = comparer(right, right + noise), comparer(right, right)
     made = judged(off, control, moves, LIMITS)
     assert (made.fault, made.excuse) == ("slice", excuse)
+
+
+def test_slices_count_where_sizes_differ_widely_and_few_numbers_in_small_outputs() -> None:
+    for times, is_compared in ((7.5, False), (8.5, True)):
+        right = np.stack([times * signs(400), signs(400, 2)], 1)
+        assert (found(right, right).slice is not None) is is_compared
+    for rows, is_compared in ((4, True), (6, False)):
+        right = RNG(0).uniform(1, 2, (rows, 16)) * np.repeat([100.0, 1.0], 8)
+        assert (found(right, right).slice is not None) is is_compared
 
 
 def test_the_limits_are_those_that_the_documents_name() -> None:
