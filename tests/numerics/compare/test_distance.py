@@ -22,7 +22,17 @@ from amp_rewrite.numerics.compare.distance import (
     yardstick,
 )
 from amp_rewrite.numerics.compare.moved_inputs import AS_FAR, CEILING, STEP, judged, moved
-from amp_rewrite.numerics.compare.slices import ALLOWED, slack_of
+from amp_rewrite.numerics.compare.slices import (
+    ALLOWED,
+    BY_CHANCE,
+    ENOUGH,
+    LEAST,
+    OFFSET,
+    QUANTITIES,
+    TINY,
+    WIDE,
+    slack_of,
+)
 
 RNG = np.random.default_rng
 LIMITS = Tolerances.of(FLOAT16)
@@ -196,7 +206,8 @@ def test_inputs_move_by_one_part_in_a_million() -> None:
     made = moved({"x": x, "ids": np.arange(3)})
     assert made is not None
     assert set(np.round((made["x"] / x - 1) / STEP).tolist()) == {-1.0, 1.0}
-    assert moved({"ids": np.arange(3), "s": [np.arange(2)]}) is None
+    whole: Any = {"ids": np.arange(3), "s": [np.arange(2)]}
+    assert moved(whole) is None
 
 
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
@@ -235,6 +246,10 @@ def test_slices_count_where_sizes_differ_widely_and_few_numbers_in_small_outputs
 def test_the_limits_are_those_that_the_documents_name() -> None:
     assert (round(ERROR, 3), LARGEST, SPARED, AGREEMENT) == (0.045, 0.5, 1e-4, 0.99)
     assert (ROUNDINGS, AS_FAR, CEILING, STEP, ALLOWED) == (4, 2, 0.25, 1e-6, 4)
+    assert (WIDE, ENOUGH, TINY, BY_CHANCE) == (8, 32, 64, 0.1)
+    assert (LEAST, OFFSET, QUANTITIES, CONSTANT) == (1e-6, 64, 32, 1e-5)
+    known = 3183.1, 50.0, 12.84, 6.555, 3.35, 2.3825, 1.669, 1.379, 1.118, 1.0
+    assert slack_of([1, 2, 3, 4, 6, 8, 12, 16, 24, 32]) == pytest.approx(known, rel=1e-3)
     assert Tolerances.of(BFLOAT16).of_slices.rtol == 0.1
 
 
