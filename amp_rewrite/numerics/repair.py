@@ -32,7 +32,6 @@ from amp_rewrite.numerics.safety_check import (
     judged,
     low_nodes,
     name_of,
-    unjudged_types,
 )
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import (
@@ -61,6 +60,7 @@ from amp_rewrite.rewriting.raise_dangers import (
     form_of,
     lost_in,
     low_of,
+    low_types,
     nothing_raised,
     repaired,
 )
@@ -68,9 +68,10 @@ from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling, scale_given
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
-from amp_rewrite.rewriting.widen import WideForm, with_float32_ends
+from amp_rewrite.rewriting.widen import WideForm, wide_form, with_float32_ends
 
 if TYPE_CHECKING:
+    from amp_rewrite.graph.flat import FlatGraph
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.compare.verify_report import VerifyReport
     from amp_rewrite.numerics.inputs.batches import Data
@@ -112,7 +113,8 @@ def repair(
     What overflows is scaled by a power of two where that keeps it in 16 bits (`overflow="auto"`).
     With data, what overflows on them is raised as well; the result, emulated, is compared with the
     model's own float32 form, which has the same weights, and more is raised until it passes. With
-    the original the result is compared with that in the end.
+    the original the result is compared with that in the end. A model with both 16-bit types keeps
+    the one that most results have; the other becomes float32.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -162,6 +164,7 @@ def repair(
             "the model computes nothing in 16 bits: there is nothing to repair",
             remedy="convert makes a mixed model of it",
         )
+    flat, widened = _in_one_type(flat)
     chosen = for_model(replace(chosen, precision=low.name), flat)
     flat.customs = lists_of(chosen).customs
     work = _Work(
@@ -180,13 +183,24 @@ def repair(
         if is_open and outcome.verification is not None and data is None:
             outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
     warn_of_estimate(outcome.result)
-    unjudged = unjudged_types(flat, low)
-    outcome = replace(outcome, against=name_of(original), weights=lost, unjudged=unjudged)
+    outcome = replace(outcome, against=name_of(original), weights=lost, widened=widened)
     if chosen.only is not None:
         outcome = replace(outcome, left=_lines_left(outcome))
     if output is not None:
         outcome.save(path_text(output, SaveError))
     return outcome
+
+
+def _in_one_type(flat: FlatGraph) -> tuple[FlatGraph, dict[str, int]]:
+    """Return a model with its first 16-bit type alone, and how many values of others it had."""
+    low, *others = before = low_types(flat)
+    form = wide_form(flat, others) if others else None
+    if form is None:
+        return flat, {}
+    after = low_types(form.flat)
+    counts = {t.name: count - after.get(t, 0) for t, count in before.items() if t != low}
+    counts = {name: count for name, count in counts.items() if count}  # an output keeps its type
+    return form.flat if counts else flat, counts
 
 
 def _lines_left(outcome: Repair) -> tuple[str, ...]:

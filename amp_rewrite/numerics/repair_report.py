@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.model_files import Path, judged_by
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.lost_weights import LostWeights
-from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines, unjudged_lines
+from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import Shown
@@ -55,7 +55,7 @@ class Repair(Shown):
         left: What is not in 16 bits, one line each, if `only` is set; then it is not written.
         against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite, or None.
-        unjudged: Another 16-bit type of the model -> how many results of nodes have it.
+        widened: Another 16-bit type of the model -> how many values in it became float32.
     """
 
     _beside = (
@@ -78,7 +78,7 @@ class Repair(Shown):
     left: tuple[str, ...] = ()
     against: str = OWN_FORM
     weights: LostWeights | None = None
-    unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
+    widened: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def model(self) -> ir.Model:
@@ -88,7 +88,8 @@ class Repair(Shown):
     @property
     def changed(self) -> bool:
         """Whether it differs from the one that was given."""
-        return self.raised.changed or bool(self.scaling and self.scaling.sets)
+        is_scaled = bool(self.scaling and self.scaling.sets)
+        return self.raised.changed or is_scaled or bool(self.widened)
 
     @property
     def ok(self) -> bool:
@@ -188,7 +189,8 @@ class Repair(Shown):
         unknown = "Not verified: nothing was run, so the accuracy is unknown"
         yield f"{unknown}; add --data or --verify" if self.verdict is None else str(self.verdict)
         yield self.headline
-        yield from unjudged_lines(self.unjudged, self.precision)
+        for name, count in self.widened.items():
+            yield f"{counted(count, 'value')} in {name} became float32; {self.precision} stays"
         yield from self._about("corrected", (d for d in self.dangers if d.reason in OF_THE_FILE))
         yield from () if self.scaling is None else self.scaling.lines()
         yield from self._about("raised", (d for d in self.dangers if d.reason not in OF_THE_FILE))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.numerics.inputs.batches import first_batch
 from amp_rewrite.numerics.lost_weights import lost_weights
 from amp_rewrite.numerics.safety_report import OWN_FORM, SafetyReport
@@ -31,6 +33,7 @@ from amp_rewrite.rewriting.plan.options import (
 from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, low_types
 from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.rewriting.widen import wide_form
 from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 
 if TYPE_CHECKING:
@@ -105,31 +108,40 @@ def check(
         )
     chosen = for_model(replace(chosen, precision=low.name), flat)
     flat.customs = lists_of(chosen).customs
-    form = form_of(flat, low)
-    result, shown = judged(form, chosen), None
+    form, (_, *others) = form_of(flat, low), low_types(flat)
+    able = targets.find(chosen.chosen_target).precisions
+    beside = (wide_form(flat, [t], noted=True) for t in others if t.name in able)
+    forms = [form, *(each for each in beside if each is not None)]
+    nodes, found = zip(*(_by_rules(each, chosen, data) for each in forms), strict=True)
+    shown = None
     if run and (devices or loading is None or not loading.lacks_operator):
         ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
-        shown = compared(form, form.given, data, chosen, original=original, **ways)
-    context, target = result.context, chosen.chosen_target
-    found = form_dangers(form, result.painting, context, target, wide_ends=False)
+        whole = form_of(flat, low, *others) if others else form
+        shown = compared(whole, flat, data, chosen, original=original, **ways)
+    precision = " and ".join(each.name for each in (low, *others))
     return SafetyReport(
-        low.name,
-        target,
-        low.name,
-        low_nodes(result),
-        (*odd, *found.raised, *found.stay, *_rounded(result, data)),
+        precision,
+        chosen.chosen_target,
+        precision,
+        sum(nodes),
+        (*odd, *chain.from_iterable(found)),
         shown,
         is_run=run,
         loading=loading,
-        unjudged=unjudged_types(flat, low),
         against=name_of(original),
         weights=lost_weights(flat),
     )
 
 
-def unjudged_types(flat: FlatGraph, low: DType) -> dict[str, int]:
-    """Return the other 16-bit types of a model -> how many results of nodes have each."""
-    return {other.name: count for other, count in low_types(flat).items() if other != low}
+def _by_rules(
+    form: WideForm, options: RewriteOptions, data: Data | None
+) -> tuple[int, tuple[Danger, ...]]:
+    """Return how many nodes of a form compute in its 16-bit type, and the dangers of these."""
+    (low,) = form.context.type_graph.bases
+    chosen = replace(options, precision=low.name)
+    result, target = judged(form, chosen), chosen.chosen_target
+    found = form_dangers(form, result.painting, result.context, target, wide_ends=False)
+    return low_nodes(result), (*found.raised, *found.stay, *_rounded(result, data))
 
 
 def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:

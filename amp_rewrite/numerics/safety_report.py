@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amp_rewrite import targets
@@ -25,7 +25,8 @@ class SafetyReport(Shown):
     """Whether a model is safe in the types that it has.
 
     Attributes:
-        precision: The 16-bit type that it computes in, or that a float32 model was asked about.
+        precision: The 16-bit type that it computes in ("float16 and bfloat16" for both), or that a
+            float32 model was asked about.
         target: For which target.
         computes: "float32" for a model with no 16-bit type, else `precision`.
         nodes: How many nodes compute in 16 bits.
@@ -36,8 +37,6 @@ class SafetyReport(Shown):
         is_run: Whether the model was to be run; False asks the rules alone.
         loading: How ONNX Runtime loads the model, in a process of its own; None if it is not run,
             or an object of 2 GiB or more.
-        unjudged: Another 16-bit type of the model -> how many results of nodes have it; they are
-            not judged.
         against: What it was compared with: the original, or its own float32 form.
         weights: Weights that a converter seems to have clipped, or made infinite, or None.
     """
@@ -50,7 +49,6 @@ class SafetyReport(Shown):
     run: VerifyReport | None
     is_run: bool = True
     loading: LoadResult | None = None
-    unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
     against: str = OWN_FORM
     weights: LostWeights | None = None
 
@@ -101,7 +99,6 @@ class SafetyReport(Shown):
         if self.computes == FLOAT32.name:
             where = f"no 16-bit nodes; rules for {self.precision}, target {self.target}"
         yield where if self.run is None else f"{where}; run on {self.run.data}"
-        yield from unjudged_lines(self.unjudged, self.precision)
         if self.run is not None:
             device = () if self.run.device is None else self.run.device.lines
             yield from (f"  {line}" for line in (*device, *self.run.notes()))
@@ -113,13 +110,6 @@ class SafetyReport(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
         return {"version": VERSION} | self.verdict.to_dict() | Shown.to_dict(self)
-
-
-def unjudged_lines(unjudged: Mapping[str, int], precision: str) -> Iterator[str]:
-    """Yield which other 16-bit types a model has."""
-    for name, count in unjudged.items():
-        why = f"only those in {precision} are judged"
-        yield f"not judged: {counted(count, 'value')} in {name}; {why}"
 
 
 def _roots(dangers: Sequence[Danger]) -> tuple[Danger, ...]:

@@ -37,16 +37,16 @@ def low_of(flat: FlatGraph) -> DType | None:
     return next(iter(low_types(flat)), None)
 
 
-def form_of(flat: FlatGraph, low: DType) -> WideForm:
-    """Return the float32 form of a model in 16 bits, with its painting noted.
+def form_of(flat: FlatGraph, *lows: DType) -> WideForm:
+    """Return the float32 form of a model in some 16-bit types, with its painting noted.
 
     Raises:
         GraphError: It has none.
     """
-    form = wide_form(flat, [low], noted=True)
+    form = wide_form(flat, lows, noted=True)
     if form is None:
         raise GraphError(
-            f"nothing of the model in {low.name} can become float32",
+            f"nothing of the model in {lows[0].name} can become float32",
             expected="operators whose schemas admit float32, at opset 7 or newer",
             remedy="raise_opset moves an old model to a newer opset",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import low_models
+import numpy as np
 import pytest
 from group_models import FORMS, model_around
 from rewrite_text import parse
@@ -55,11 +56,24 @@ TWO_TYPES = (
 )
 
 
-def test_the_rarer_of_two_types_of_16_bits_is_named_as_not_judged() -> None:
+def test_both_of_two_types_of_16_bits_are_judged() -> None:
     report = amp.check(parse(TWO_TYPES), run=False)
-    assert (report.precision, dict(report.unjudged)) == ("float16", {"bfloat16": 2})
-    assert "in bfloat16; only those in float16 are judged" in report.to_text()
-    assert report.to_dict()["unjudged"] == dict(report.unjudged)
+    assert (report.precision, report.nodes) == ("float16 and bfloat16", 4)
+    assert {danger.op for danger in report.dangers} == {"Exp", "Add"}
+
+
+def test_what_the_rarer_of_two_types_loses_fails() -> None:
+    model = parse(
+        "g (float16[N,8] x, float16[8] o) => (float16[N,8] y) { a = Add(x, o) b = Relu(a)"
+        " c = Cast<to = 16>(b) p = Cast<to = 16>(o) d = Sub(c, p) y = Cast<to = 10>(d) }"
+    )
+    x = np.random.default_rng(0).random((16, 8)).astype(np.float16)
+    feed = {"x": x, "o": np.full(8, 16, np.float16)}
+    assert amp.check(model, feed).verdict.status == "failed"
+    made = amp.repair(model, feed)
+    assert (made.ok, made.changed, dict(made.widened)) == (True, True, {"bfloat16": 3})
+    assert "3 values in bfloat16 became float32; float16 stays" in made.to_text()
+    assert not amp.repair(made.model, feed).changed
 
 
 def test_a_model_in_16_bits_is_run_on_a_provider() -> None:

@@ -31,7 +31,6 @@ from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.repair import repair
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.raise_dangers import low_types
 from amp_rewrite.rewriting.widen import Raised
 
 CLOSE = 1e-5
@@ -317,8 +316,6 @@ def _repair(source: Source, rng: random.Random) -> None:
     made.raised.save(first)
     check_result(low, first, keeps_types=keep_io == "given")
     check_raised(made.raised)
-    if len(low_types(made.raised.flat)) > 1:  # the second time the other type may be the commoner
-        return
     try:
         once_more = repair(first, target=target, keep_io=keep_io)
     except OptionError:  # nothing is left in 16 bits

@@ -208,7 +208,7 @@ class Comparer:
         noise = Slices() if alone is None else alone.slices
         worst = self.slices.worst(self.tolerances.of_slices, noise) if all_measures else None
         shares = self._shares(worst, judges_all=all_measures)
-        faults: list[Fault] = [name for name, share in shares.items() if share > 1]
+        faults: list[Fault] = [name for name, share in shares.items() if not share <= 1]  # or NaN
         return OutputComparison(
             name=self.name,
             dtype=self.dtype,
@@ -241,7 +241,7 @@ class Comparer:
         if not self.finite:
             return 0.0
         mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
-        own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean**2)), self.finite)
+        own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean * mean)), self.finite)
         return max(own, self._usual_spread)
 
     @property

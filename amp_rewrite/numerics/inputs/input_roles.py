@@ -58,7 +58,8 @@ class InputRole:
     """The role of one input.
 
     Attributes:
-        limit: The number of rows to choose from, for ids and positions; None is any number.
+        limit: The number of rows to choose from, for ids and positions, or a late time; None is
+            any number.
         added: For masks: whether it is added to scores, so that 0 lets everything through.
         scale: For images: whether the model normalises bytes or numbers from 0 to 1 itself.
         range: The least and the greatest number that it holds, if the user said so.
@@ -78,6 +79,10 @@ _ANGLES = frozenset({"Sin", "Cos"})
 _TIMES = frozenset({"RotaryEmbedding", "com.microsoft::RotaryEmbedding"})
 # operators: arithmetic between a position and its angle
 _LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Gemm", "Einsum"})
+# operators: what is left of a count of seconds is the time of the day
+_WRAPPING = frozenset({"Mod", "Floor"})
+# operators: by constants they tell a period
+_PERIODIC = frozenset({"Mul", "Div", "Mod"})
 # operators: the ends of a mask's way
 _MASKED = frozenset({"Softmax", "LogSoftmax"})
 # Places of inputs that say what attention may look at.
@@ -105,6 +110,12 @@ _NORMALISING = frozenset({"Add", "Sub", "Mul", "Div"})
 _SCALING = frozenset({"Mul", "Div"})
 # operators: a spectrum is a convolution with waves
 _SPECTRA = frozenset({"STFT", "DFT"})
+
+_LATE = 0.9
+"""Where in a period the time is late: at its end rounded constants begin the next one."""
+
+LATEST_TIME = 1000
+"""The last step of a diffusion, where a time is fed as a float."""
 
 _BYTE_FACTOR = 1 / 16
 """The largest factor of bytes: 1/255, 1/58 (a standard deviation)."""
@@ -138,8 +149,9 @@ def _role(consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | No
         uses = consumers.uses(value, moves)
         counts = any(operator(node) in _TIMES for node, _ in uses) or "position" in name
         return InputRole(Role.POSITIONS if counts else Role.IDS, limit)
-    if _is_angle(consumers, value):
-        return InputRole(Role.POSITIONS)
+    late = _late_time(consumers, value)
+    if late is not None:
+        return InputRole(Role.POSITIONS, late or None)
     if _is_mask(consumers, value) or "mask" in name:
         return InputRole(Role.MASK)
     return InputRole(Role.POSITIONS if "position" in name else Role.OTHER)
@@ -147,8 +159,9 @@ def _role(consumers: Consumers, value: ir.Value, spec: FeedSpec, limit: int | No
 
 def _float_role(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputRole:
     shape = spec.shape or ()
-    if all(d == 1 for d in shape[1:]) and _is_angle(consumers, value):
-        return InputRole(Role.POSITIONS)  # the time of a diffusion model
+    late = _late_time(consumers, value) if all(d == 1 for d in shape[1:]) else None
+    if late is not None:  # the time of a diffusion model, or of the day
+        return InputRole(Role.POSITIONS, max(late, LATEST_TIME))
     if _is_added_mask(consumers, value):
         return InputRole(Role.MASK, added=True)
     if "mask" in spec.name.lower():
@@ -158,10 +171,28 @@ def _float_role(consumers: Consumers, value: ir.Value, spec: FeedSpec) -> InputR
     return _picture(consumers, value, spec) or InputRole(Role.DATA if shape else Role.OTHER)
 
 
-def _is_angle(consumers: Consumers, value: ir.Value) -> bool:
-    """Tell whether a value becomes an angle by moving, converting, and linear arithmetic."""
-    uses = consumers.uses(value, lambda n, i: moves(n, i) or operator(n) in _LINEAR)
-    return any(operator(node) in _ANGLES for node, _ in uses)
+def _late_time(consumers: Consumers, value: ir.Value) -> int | None:
+    """Return a late time of the longest period that constants give the angle a value becomes.
+
+    It becomes one by moving, converting, linear arithmetic and remainders; None if it does not. Of
+    a short period nothing is late: that is 0.
+    """
+    periods = [0.0]
+
+    def passes(node: ir.Node, index: int) -> bool:
+        name = operator(node)
+        if name in _PERIODIC and (index == 0 or name == "Mul"):
+            other = known_tensor(node.inputs[1 - index])
+            number = 0.0 if other is None or other.size != 1 else abs(other.numpy().item())
+            if number:
+                periods.append(2 * np.pi / number if name == "Mul" else number)
+        return moves(node, index) or name in _LINEAR or name in _WRAPPING
+
+    uses = list(consumers.uses(value, passes))
+    if not any(operator(node) in _ANGLES for node, _ in uses):
+        return None
+    late = int(_LATE * max(periods))
+    return late if late > LATEST_TIME else 0
 
 
 def _is_mask(consumers: Consumers, value: ir.Value) -> bool:

@@ -18,14 +18,11 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.free_sizes import image_sides
-from amp_rewrite.numerics.inputs.input_roles import InputRole, Role, Scale
+from amp_rewrite.numerics.inputs.input_roles import LATEST_TIME, InputRole, Role, Scale
 from amp_rewrite.numerics.inputs.plausible import smooth_image, typed
 
 LATEST = (100_000, 32_768, 8_192, 4_096, 2_048, 1_024, 512, 128)
 """The ends of positions without a table; smaller ones are for caches of a fixed length."""
-
-LATEST_TIME = 1000
-"""The last step of a diffusion, where a time is fed as a float."""
 
 LARGE = 3.0
 """How many deviations from their mean large numbers are."""
@@ -82,7 +79,7 @@ def _ends_of_range(array: Array, role: InputRole, _: Any) -> Array | None:
 def _counted_to(latest: int, array: Array, role: InputRole, _: Any) -> Array:
     """Count up to the last row of the table of positions, or to `latest` where there is none."""
     if array.dtype.kind == "f":
-        return np.full(array.shape, min(latest, LATEST_TIME) - 1)
+        return np.full(array.shape, min(latest, role.limit or LATEST_TIME) - 1)
     length = array.shape[-1] if array.ndim else 1
     end = max(length, latest if role.limit is None else role.limit)
     counted = np.arange(end - length, end)

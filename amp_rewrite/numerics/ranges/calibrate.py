@@ -73,7 +73,6 @@ class Calibration(Shown):
     total: int | None = None
     sums: Mapping[str, float] = field(default_factory=dict[str, float])
 
-
     @property
     def findings(self) -> Findings:
         """The findings for a painting."""

@@ -12,6 +12,7 @@ from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS, Status, Verdict, judged
 from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
+    FedBack,
     Inside,
     Outcome,
     StressReport,
@@ -171,6 +172,69 @@ CASES: dict[str, tuple[VerifyReport, Status, str]] = {
         f"FAILED on {MINE}: {MISFIT.misfit}",
     ),
 }
+
+
+WHOLE = replace(GOOD, name="i", error=None, within=0.995)
+FOUND = f"{WORST} here"
+SAME = f"{FIRST}; rounding the weights alone gives the same error"
+ENDS = "If your inputs are like that, pass --data; if not, --input-range NAME=LOW:HIGH"
+
+
+def device(*original: OutputComparison, **more: Any) -> VerifyReport:
+    made = DeviceComparison(("GPU",), (BAD,), original=original, itself=(GOOD,))
+    return report(device=replace(made, **more))
+
+
+def calls(*outputs: OutputComparison) -> VerifyReport:
+    return report(fed_back=FedBack(9, ("s",), outputs))
+
+
+def twice(**lost: int) -> VerifyReport:
+    return report(stress=stress("doubtful", GOOD, replace(BAD, **lost)))
+
+
+DOUBT = f"In doubt on {MINE}: on zeros (x: 0): it is off. {ENDS}; {FOUND}"
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (report(), f"Passed on {MINE}: {FOUND}"),
+        (report(BAD), f"FAILED on {MINE}: {FIRST}"),
+        (report(unfinished="late"), f"In doubt on {MINE}: late; {FOUND}"),
+        (report(EMPTY, feeds=0, unfinished="late"), "Not compared: late"),
+        (report(CONSTANT), "Not compared: output c is 2 everywhere in the original"),
+        (
+            report(CONSTANT, stress=stress("held", GOOD)),
+            "Passed on stress inputs (nothing was compared on the others)",
+        ),
+        (report(GOOD, BAD, infinities=(OVERFLOW,)), f"FAILED on {MINE}: {FIRST} (and 1 more)"),
+        (twice(inf=1), DOUBT),
+        (twice(nan=1), DOUBT),
+        (calls(GOOD, BAD), f"FAILED on {MINE}: after 9 calls with s fed back: {FIRST}"),
+        (device(GOOD), f"Passed on {MINE}: {FOUND}"),
+        (device(GOOD, BAD), f"FAILED on {MINE}: on GPU: {FIRST}"),
+        (device(BAD, itself=(GOOD, BAD)), f"FAILED on {MINE}: on GPU: {FIRST} (and 1 more)"),
+        (
+            device(error="none", itself_error="no driver", itself=()),
+            f"FAILED on {MINE}: GPU could not run the model: none (and 1 more)",
+        ),
+    ],
+)
+def test_a_verdict_beside_other_findings(found: VerifyReport, line: str) -> None:
+    assert str(found.verdict_beside((), (), " here")) == line
+    assert found.verdict_beside(("f",), (), "").failures == ("f", *found.failures)
+    own = found.verdict.doubts if found.compared else ()
+    assert found.verdict_beside((), ("d",), "").doubts == ("d", *own)
+
+
+def test_the_worst_error_is_that_of_any_output() -> None:
+    assert (report(GOOD, BAD).worst, report(WHOLE, GOOD).worst, report(WHOLE).worst) == (
+        0.1,
+        0.01,
+        0,
+    )
+    assert (replace(report(), outputs=()).worst, replace(GOOD, shares={}).share) == (0, 0)
 
 
 @pytest.mark.parametrize("name", CASES)

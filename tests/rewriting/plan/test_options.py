@@ -129,9 +129,7 @@ def test_changes_come_on_top_of_the_options_given() -> None:
 
 @pytest.mark.parametrize("take", [calibrated, tuned, budgeted])
 def test_an_unknown_option_is_named_with_the_nearest_one(take: Any) -> None:
-    with pytest.raises(
-        OptionError, match="keyword; found deny_node; expected 'deny_nodes'"
-    ):
+    with pytest.raises(OptionError, match="keyword; found deny_node; expected 'deny_nodes'"):
         take(deny_node=["first"])
     with pytest.raises(OptionError, match="options must be RewriteOptions; found 'float16'"):
         take(options="float16")
