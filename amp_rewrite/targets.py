@@ -6,6 +6,7 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
@@ -249,13 +251,19 @@ def arm_hint(name: object) -> str | None:
     return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
 
 
-def arm_provider_hint(name: object) -> str | None:
-    """Return what a provider of an Arm processor is called; None for any other name."""
-    if name != ARM64 and arm_hint(name) is None:
-        return None
-    return (
-        f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its arithmetic"
-    )
+def provider_hint(name: str) -> str | None:
+    """Return what a provider is called that a name may mean; None if it is a name or means none."""
+    if name == ARM64 or arm_hint(name) is not None:
+        return (
+            f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its "
+            "arithmetic"
+        )
+    return None if of_provider(name) else _nearby(name, (t.name for t in TARGETS if t.provider))
+
+
+def _nearby(name: object, names: Iterable[str]) -> str | None:
+    meant = nearest(str(name), names)
+    return f"did you mean {' or '.join(meant)}?" if meant else None
 
 
 _ALIASES = {
@@ -280,7 +288,9 @@ _SEVERAL = {
     **dict.fromkeys(("nvidia", "rocm", "amd"), "did you mean cuda, or tensorrt?"),
     **dict.fromkeys(("apple", "mps", "metal", "mac"), "did you mean coreml?"),
     "all": "name one target after another; `check --target all` was removed in 0.1.0",
-    **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
+    **dict.fromkeys(
+        ("npu", "tpu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"
+    ),
 }
 """Words of users that mean several targets, or are close to one -> which to choose from."""
 
@@ -297,11 +307,13 @@ def _hint(name: object) -> str | None:
 
 
 def _unknown(name: object) -> OptionError:
+    names = (*(target.name for target in TARGETS), ANY)
     return OptionError(
         "unknown target",
         found=repr(name),
-        expected=" or ".join(target.name for target in TARGETS),
+        expected=" or ".join(names),
         remedy=_hint(name)
+        or _nearby(name, names)
         or "or name a kernel table, a .json file that tools/make_kernel_table.py writes",
     )
 
@@ -357,7 +369,7 @@ def of_provider(provider: str) -> Target | None:
 
 def provider_named(name: str) -> str:
     """Return the execution provider that a target stands for, of its name; any other name as is."""
-    named = (target.provider for target in TARGETS if target.name == name)
+    named = (target.provider for target in TARGETS if target.name == _named(name))
     return next((provider for provider in named if provider is not None), name)
 
 

@@ -14,6 +14,7 @@ import click
 from click.exceptions import Exit
 
 from amp_rewrite.base import removed
+from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.cli.common import INTERRUPTED
 from amp_rewrite.cli.parameters import GROUPS, MAIN, command_of
 from amp_rewrite.errors import OptionError
@@ -121,28 +122,39 @@ ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate"
 _HINTS = {
     **dict.fromkeys(("--fp16", "--half", "--float16"), "--precision float16, the default"),
     **dict.fromkeys(("--bf16", "--bfloat16"), "--precision bfloat16"),
-    **dict.fromkeys(("--op-block-list", "--op_block_list"), "--deny-op OPERATOR"),
-    **dict.fromkeys(("--node-block-list", "--node_block_list"), "--deny-node NAME"),
+    "--op-block-list": "--deny-op OPERATOR",
+    "--node-block-list": "--deny-node NAME",
     **dict.fromkeys(
-        ("--exclude", "--skip", "--nodes-to-exclude", "--nodes_to_exclude"),
+        ("--exclude", "--skip", "--nodes-to-exclude"),
         "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node",
     ),
     **dict.fromkeys(("--fp32", "--float32"), "convert --precision float32 widens a model"),
     "--int8": "models are converted to float16 or bfloat16 only",
-    "--tolerance": "--rtol is the tolerance, relative to the output's peak",
-    "--atol": "--rtol is the tolerance, relative to the output's peak",
-    "--calibration-data": "--data FILE.npz names the inputs",
-    "--calibration_data": "--data FILE.npz names the inputs",
-    "--device": "--target names what the model is for, --provider what it runs on",
+    **dict.fromkeys(
+        ("--tolerance", "--atol"), "--rtol is the tolerance, relative to the output's peak"
+    ),
+    **dict.fromkeys(
+        ("localise --rtol", "localise --atol", "localise --metric"),
+        "--tolerance is the error, relative to an output's spread, that is too large",
+    ),
+    **dict.fromkeys(("--device", "--gpu"), "--target names the runtime that the model is for"),
     "--dtype": "--precision float16 or bfloat16",
     **dict.fromkeys(("--input", "-i", "--model", "-m"), "the model is the first argument"),
-    **dict.fromkeys(("--inputs", "--samples"), "--data FILE.npz names the inputs' values"),
-    **dict.fromkeys(("--input-shape", "--input_shape", "--shape"), "--dim NAME=LENGTH"),
+    **dict.fromkeys(
+        ("--calibration-data", "--inputs", "--samples"), "--data FILE.npz has the inputs' values"
+    ),
+    **dict.fromkeys(("--input-shape", "--shape"), "--dim NAME=LENGTH"),
+    "--lr": "--learning-rate RATE",
+    **dict.fromkeys(("--validation", "--valid", "--test"), "--eval FILE has held-out data"),
     "--json": "--report FILE.json writes a report",
     **dict.fromkeys(("--force", "-f", "--overwrite", "-y"), "files are replaced without asking"),
     "--no-verify": "nothing is verified without --data, --verify, --stress or --strict",
 }
-"""Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec) -> what to use here."""
+"""Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec), with a command or for
+all that have the option which the hint begins with -> what to use here."""
+
+_WRITTEN = (".onnx", ".yaml", ".npz")
+"""Endings of outputs: after the value of a repeatable option, no other word is taken for one."""
 
 
 def command(name: str) -> Any:
@@ -195,19 +207,7 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, _with_output(self, ctx, args))
         except click.NoSuchOption as error:
-            flag, message = error.option_name, error.message
-            if flag in removed.FLAGS:
-                message = f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
-            elif flag in _HINTS:
-                message = f"No such option: {flag}; {_HINTS[flag]}"
-            else:
-                raise
-            raise click.UsageError(message, ctx) from error
-        except click.UsageError as error:
-            if "extra argument" not in error.message or not _output_of(self):
-                raise
-            message = f"{error.message}; -o FILE replaces an existing file"
-            raise click.UsageError(message, ctx) from error
+            raise click.UsageError(_unknown(self, error.option_name), ctx) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of each group."""
@@ -253,20 +253,44 @@ def understood(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _output_of(command: click.Command) -> click.Parameter | None:
-    return next((p for p in command.params if p.name == "output"), None)
+def _unknown(command: click.Command, flag: str) -> str:
+    """Return what to say of an option that a command does not have."""
+    name, word = flag.replace("_", "-"), flag.strip("-")
+    own = [each for p in command.params for each in p.opts if each.startswith("--")]
+    for key in (f"{command.name} {name}", name):
+        if key in removed.FLAGS:
+            return f"{flag} was removed in 0.1.0; {removed.FLAGS[key]}"
+        hint = _HINTS.get(key, "--")
+        if not hint.startswith("--") or hint.split()[0] in own:
+            return f"No such option: {flag}; {hint}"
+    if word in COMMANDS:
+        return f"No such option: {flag}; `amp-rewrite {word}` is a command of its own"
+    meant = " or ".join(f"--{near}" for near in nearest(word, (each[2:] for each in own)))
+    return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant else "")
 
 
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
-    """Return arguments in which an argument too many is the output, if there is none."""
-    output = _output_of(command)
-    if output is None or "--" in args:
-        return args
+    """Return arguments in which an argument too many is the output, if there is none.
+
+    Raises:
+        UsageError: It is a file that exists, or another value for an option before it.
+    """
     try:
         values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
     except Exception:  # noqa: BLE001 the command says what is wrong
         return args
-    if len(extra) != 1 or values.get("output") is not None or Path(extra[0]).exists():
+    if not extra or "--" in args:
         return args
-    at = len(args) - 1 - args[::-1].index(extra[0])
-    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), extra[0]]
+    output = next((p for p in command.params if p.name == "output"), None)
+    word, at = extra[0], len(args) - 1 - args[::-1].index(extra[0])
+    flag = args[max(0, at - 2)]
+    is_new = output is not None and values.get("output") is None and not Path(word).exists()
+    is_repeatable = any(flag in p.opts and getattr(p, "multiple", False) for p in command.params)
+    if is_repeatable and not (is_new and Path(word).suffix in _WRITTEN):
+        message = f"{flag} takes one value, {args[at - 1]}; repeat it for another: {flag} {word}"
+        raise click.UsageError(message, ctx)
+    if len(extra) > 1 or output is None or values.get("output") is not None:
+        return args
+    if not is_new:
+        raise click.UsageError(f"{word} exists already; -o {word} replaces it", ctx)
+    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), word]

@@ -17,7 +17,7 @@ from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import FAILING, check_options, session_options
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
-from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
+from amp_rewrite.targets import CPU, OPENVINO, provider_hint
 
 
 def check_provider(name: str) -> None:
@@ -29,7 +29,7 @@ def check_provider(name: str) -> None:
             "the execution provider is not available",
             found=repr(name),
             expected=", ".join((*available_providers(), OPENVINO)),
-            remedy=arm_provider_hint(name),
+            remedy=provider_hint(name),
         )
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.io.load import Source
@@ -27,6 +28,7 @@ from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
+from amp_rewrite.rewriting.raise_dangers import low_of
 from amp_rewrite.rewriting.read_source import read_source
 
 _SCALABLE = OVERFLOWS | {Reason.LIKELY_OVERFLOW}
@@ -65,6 +67,25 @@ class Repainter:
         flat.say_lengths(options.lengths)
         number = {value: v for v, value in enumerate(objects.values)}
         return Repainter(flat, options, objects, number, found, lists)
+
+    @staticmethod
+    def of_float32(source: Source, options: RewriteOptions, found: Findings) -> Repainter:
+        """Load a model, as `of`; refuse one that came in 16 bits, with nothing left to convert.
+
+        A flat graph is taken as it is: a conversion itself says what is in 16 bits.
+
+        Raises:
+            AmpError: The model, a list or an option is wrong.
+        """
+        painter = Repainter.of(source, options, found)
+        low = None if isinstance(source, FlatGraph) else low_of(painter.flat)
+        if low is not None and not painter.paint(()).painting.allow.any():
+            raise OptionError(
+                f"the model is in {low.name} already",
+                expected="the float32 model that it was made of",
+                remedy="`amp-rewrite check` judges it as it is",
+            )
+        return painter
 
     @property
     def model(self) -> ir.Model:

@@ -118,6 +118,13 @@ def _only(given: Any) -> str | None:
     return None if given is None else low_dtype(given).name
 
 
+def _operators(name: str) -> Callable[[Any], Names]:
+    """Return the check of an option that holds operators: commas separate several."""
+    return lambda given: tuple(
+        op.strip() for text in arguments.texts(name, given) for op in text.split(",")
+    )
+
+
 def _kept_ends(given: Any) -> Any:
     return given if isinstance(given, bool) else arguments.texts("keep_io_types", given)
 
@@ -138,8 +145,9 @@ class RewriteOptions:
     precision: AnyPrecision = shown(
         "float16",
         MAIN,
-        "float16 or bfloat16; float32 converts back.",
-        "In Python, [`widen`](repair.md#how-a-16-bit-model-is-read) makes a model float32.",
+        "The 16-bit type: float16 or bfloat16.",
+        "`convert --precision float32` converts back, as "
+        "[`widen`](repair.md#how-a-16-bit-model-is-read) does in Python.",
         without=("repair", *_STEPS),
         check=_precision,
     )
@@ -193,13 +201,19 @@ class RewriteOptions:
     allow_nodes: Names = shown(
         (), RULES, "Treat nodes or modules of this name or pattern as allowed."
     )
-    deny_ops: Names = shown((), RULES, "Keep this operator float32, for example Softmax.")
+    deny_ops: Names = shown(
+        (),
+        RULES,
+        "Keep this operator float32, for example Softmax.",
+        check=_operators("deny_ops"),
+    )
     allow_ops: Names = shown(
         (),
         RULES,
         "Treat this operator as allowed, for example my.domain::Attn.",
         "[Custom operators](op_lists.md#custom-operators) too; the results of one have the "
         "type of its first input.",
+        check=_operators("allow_ops"),
     )
     weights: Weights = shown(
         "convert",
@@ -399,7 +413,8 @@ class RewriteOptions:
         Raises:
             OptionError: One does not.
         """
-        _require_known("preserve", self.preserve, {*model.node_names}, "a node name")
+        remedy = "names are whole here; deny_nodes takes patterns"
+        _require_known("preserve", self.preserve, {*model.node_names}, "a node name", remedy)
         rules = self.node_rules
         nodes = all_names(model) if rules.deny or rules.allow else ()
         for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
@@ -413,8 +428,9 @@ class RewriteOptions:
                         remedy=f"{hint(text)}; `amp-rewrite explain MODEL` lists the names",
                     )
         names = {name for called in model.operators for name in names_of(called)}
-        _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
-        _require_known("allow_ops", self.allow_ops, names, "an operator of the model")
+        listed = "`amp-rewrite explain MODEL` lists them"
+        _require_known("deny_ops", self.deny_ops, names, "an operator of the model", listed)
+        _require_known("allow_ops", self.allow_ops, names, "an operator of the model", listed)
         check_input_names(self.ranges, model)
         check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
@@ -422,7 +438,8 @@ class RewriteOptions:
         if not isinstance(self.keep_io_types, bool) and not self.ends_are_float32:
             ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
             unknown = [p.text for p in _kept(self.keep_io_types) if not p.matches_any(ends)]
-            _require_known("keep_io_types", unknown, ends, "a graph input or output")
+            remedy = hint(next(iter(unknown), ""))
+            _require_known("keep_io_types", unknown, ends, "a graph input or output", remedy)
 
 
 @dataclass(frozen=True)
@@ -573,13 +590,16 @@ def with_option_names(function: Function) -> Function:
     return function
 
 
-def _require_known(option: str, names: Iterable[str], known: set[str], kind: str) -> None:
+def _require_known(
+    option: str, names: Iterable[str], known: set[str], kind: str, remedy: str | None = None
+) -> None:
     for name in names:
         if name not in known:
             raise OptionError(
                 f"{option} names nothing in the model",
                 found=repr(name),
-                expected=suggestion(name, sorted(known), kind),
+                expected=suggestion(name.strip("*."), sorted(known), kind),
+                remedy=remedy,
             )
 
 
