@@ -283,12 +283,15 @@ def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
         return args
     output = next((p for p in command.params if p.name == "output"), None)
     word, at = extra[0], len(args) - 1 - args[::-1].index(extra[0])
-    flag = args[max(0, at - 2)]
+    before, value = args[max(0, at - 2)], args[max(0, at - 1)]
     is_new = output is not None and values.get("output") is None and not Path(word).exists()
-    is_repeatable = any(flag in p.opts and getattr(p, "multiple", False) for p in command.params)
-    if is_repeatable and not (is_new and Path(word).suffix in _WRITTEN):
-        message = f"{flag} takes one value, {args[at - 1]}; repeat it for another: {flag} {word}"
-        raise click.UsageError(message, ctx)
+    if not (is_new and Path(word).suffix in _WRITTEN):
+        for p in command.params:
+            if value in p.opts and getattr(p, "is_flag", False):
+                raise click.UsageError(f"{value} takes no value, found {word}", ctx)
+            if before in p.opts and getattr(p, "multiple", False):
+                message = f"{before} takes one value, {value}; repeat it: {before} {word}"
+                raise click.UsageError(message, ctx)
     if len(extra) > 1 or output is None or values.get("output") is not None:
         return args
     if not is_new:

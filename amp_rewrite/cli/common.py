@@ -157,7 +157,8 @@ def check_files(
     inputs = [*models]
     for model in inputs:
         if model.is_dir():
-            remedy = f"name a model: {model}/*.onnx"
+            first = min(model.rglob("*.onnx"), default=None)
+            remedy = f"name a model: {first}" if first else "no .onnx file lies in it"
             raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
     read = _files_of(data) if data else []
     outputs = {name: path for name, path in written.items() if path is not None}

@@ -118,7 +118,7 @@ def convert(
                 annotate=annotate,
                 opset=opset,
                 replace_forms=replace,
-                data=by_model(data or ()),
+                data=by_model(model, data or ()),
                 progress=progress,
             )
         common.say_cpu(common.console(quiet=quiet), options.target)

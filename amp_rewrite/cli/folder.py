@@ -35,14 +35,19 @@ def refuse_for_folder(
         raise OptionError("the report would lie in the folder that is read", where=report)
 
 
-def by_model(data: Iterable[Path]) -> dict[str, list[Path]]:
+def by_model(folder: Path, data: Iterable[Path]) -> dict[str, list[Path]]:
     """Return the data of models by their names, from words such as "encoder=samples/"."""
     named: dict[str, list[Path]] = {}
     for word in map(str, data):
         name, is_named, path = word.partition("=")
         if not is_named:
-            remedy = f"write --data MODEL={word}, with the name of a model in the folder"
-            raise OptionError("--data of a folder says of no model", found=word, remedy=remedy)
+            models = [file.stem for file in sorted(folder.rglob("*.onnx"))]
+            raise OptionError(
+                "--data of a folder does not say for which of its models",
+                found=word,
+                expected=" or ".join(map(repr, models[:_SHOWN])),
+                remedy=f"write --data MODEL={word}",
+            )
         named.setdefault(name, []).append(Path(path))
     return named
 

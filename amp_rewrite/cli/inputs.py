@@ -19,6 +19,7 @@ from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_bytes
 
 _SUFFIX = ".npz"
+_OTHERS = (".csv", ".tsv", ".npy", ".json", ".txt", ".onnx")
 _FEW = 4
 """Batches in a folder, if nothing is said."""
 
@@ -58,8 +59,13 @@ def _files(output: Path, batches: int | None) -> list[Path]:
                 remedy=f"name a folder: -o {output.with_suffix('')}",
             )
         return [output]
-    if output.is_file():
-        raise OptionError("it is a file", where=output, expected="NAME.npz or a folder")
+    if output.is_file() or output.suffix in _OTHERS:
+        raise OptionError(
+            "inputs are written as .npz",
+            where=output,
+            expected="NAME.npz or a folder",
+            remedy=f"-o {output.with_suffix(_SUFFIX)}",
+        )
     count = batches or _FEW
     digits = len(str(count - 1))
     files = [output / f"{i:0{digits}}{_SUFFIX}" for i in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -144,9 +145,24 @@ class _PathType(click.Path):
         return NewFolder(found) if str(value).endswith(("/", os.sep)) else found
 
 
+class _NumberType(click.types.FloatParamType):
+    """A number; the error about 1% or 0,5 says how it is written."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the number."""
+        plain = str(value).replace(",", ".").removesuffix("%")
+        if plain != str(value):
+            with suppress(ValueError):
+                number = float(plain) / (100 if "%" in value else 1)
+                self.fail(f"{value!r} is not a number; write {number:g}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _checked_type(type_: type, least: int | None) -> click.ParamType | type:
     if least is not None:
         return click.IntRange(min=least)
+    if type_ is float:
+        return _NumberType()
     if issubclass(type_, Path):
         return _PathType(path_type=Path)
     if issubclass(type_, Enum):

@@ -11,14 +11,14 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.numerics.device_run import run_on
-from amp_rewrite.numerics.inputs.batches import npz_bytes, read_batch
+from amp_rewrite.numerics.inputs.batches import npz_bytes
 from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
 from amp_rewrite.targets import CPU
 
 
 def run(
     model: Path = argument("The model to run, unchanged."),
-    data: Path = option(..., "An .npz file with one array per input."),
+    data: Path = option(..., f"{common.DATA_HELP} The first batch runs."),
     provider: str | None = option(
         None,
         f"Execution provider, or a target's name; openvino is the OpenVINO engine. Default: {CPU}.",
@@ -39,9 +39,7 @@ def run(
     common.check_files(models, [data], output=output, report=report)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
-        device_run = run_on(
-            model, read_batch(data), named, repeat=repeat, threads=threads, original=original
-        )
+        device_run = run_on(model, data, named, repeat=repeat, threads=threads, original=original)
     if output is not None:
         write_bytes(output, npz_bytes(_name_arrays(device_run.outputs)))
     if report is not None:

@@ -64,7 +64,8 @@ def verify(
     ),
     budget: bool = option(
         False,
-        "Also predict the error that rounding makes; a much larger one points at another fault.",
+        "A switch, without a time: also predict the error that rounding makes. A much larger error "
+        "has another cause.",
         group=CHECKING,
     ),
     report: Path | None = common.REPORT,

@@ -263,7 +263,7 @@ class _Job:
         state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
         record = report.to_dict() if conversion is None else conversion.to_dict(report)
         said = headline(report.precision, report.summary)
-        entry = ModelEntry(name, None, state, said, tuple(lines), record)
+        entry = ModelEntry(name, None, state, said, tuple(lines), record, report.unknown_lengths)
         save = done.save if done.is_written or is_float32 else None
         return entry, Ends.of(result.flat, result.plan), save
 

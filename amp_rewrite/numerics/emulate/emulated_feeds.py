@@ -61,14 +61,25 @@ class FeedSpec:
             return "any"
         return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
-    def fits(self, array: Array, *, from_axis: int = 0) -> bool:
-        """Return whether an array has the declared rank and lengths, from some axis on."""
+    def fits(self, array: Array) -> bool:
+        """Return whether an array has the declared rank and lengths."""
         if self.shape is None:
             return True
-        declared = self.shape[from_axis:]
-        pairs = zip(declared, array.shape, strict=False)
+        pairs = zip(self.shape, array.shape, strict=False)
         known = all(d == n for d, n in pairs if isinstance(d, int))
-        return known and array.ndim == len(declared)
+        return known and array.ndim == len(self.shape)
+
+    def remedy(self, array: Array) -> str | None:
+        """Return what makes an array of another shape fit, if one step does."""
+        ways = {"add the batch axis: array[None]": array[None]}
+        for before, after in ((-1, 1), (1, -1)) if array.ndim > 2 else ():  # NHWC, NCHW
+            way = f"move the axis of channels: numpy.moveaxis(array, {before}, {after})"
+            ways[way] = np.moveaxis(array, before, after)
+        length = self.shape[0] if self.shape else None
+        if isinstance(length, int) and array.ndim:
+            way = f"split it into batches of {length}, for example a folder with an .npz file each"
+            ways[way] = array[:length]
+        return next((way for way, changed in ways.items() if self.fits(changed)), None)
 
 
 def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpec]:
@@ -199,15 +210,23 @@ class FedInputs:
         feeds = {name: self._fitted(name, value) for name, value in named.items()}
         for name, value in feeds.items():
             spec = self.specs.get(name)
-            if spec is not None and isinstance(value, np.ndarray) and not spec.fits(value):
+            if spec is None or not isinstance(value, np.ndarray):
+                continue
+            if not spec.fits(value):
                 raise DataError(
                     f"the input {name!r} has another shape",
                     where=file,
                     found=list(value.shape),
                     expected=spec.dimensions,
-                    remedy="add the batch axis: array[None]"
-                    if spec.fits(value, from_axis=1)
-                    else None,
+                    remedy=spec.remedy(value),
+                )
+            if spec.dtype is not None and spec.dtype.kind in "iub" and value.dtype != spec.dtype:
+                raise DataError(
+                    f"the input {name!r} has another type",
+                    where=file,
+                    found=value.dtype,
+                    expected=spec.dtype,
+                    remedy=f"convert it: array.astype({spec.dtype.name!r})",
                 )
         return feeds
 
