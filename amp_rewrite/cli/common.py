@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,15 +136,6 @@ OPSET = option(
 )
 
 
-def refuse_unused(
-    given: Mapping[str, object], without: str, remedy: str, *, is_there: object
-) -> None:
-    """Refuse options, by their flags, that have no effect if something else is not there."""
-    for flag, value in given.items():
-        if value is not None and not is_there:
-            raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
-
-
 def check_files(
     models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
 ) -> None:
@@ -155,11 +146,6 @@ def check_files(
     from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
 
     inputs = [*models]
-    for model in inputs:
-        if model.is_dir():
-            first = min(model.rglob("*.onnx"), default=None)
-            remedy = f"name a model: {first}" if first else "no .onnx file lies in it"
-            raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
     read = _files_of(data) if data else []
     outputs = {name: path for name, path in written.items() if path is not None}
     for name, path in outputs.items():
@@ -238,6 +224,14 @@ def make_folder(folder: Path) -> None:
 
     with writing("folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_report(path: Path | None, text: Callable[[], str]) -> None:
+    """Write a report, if a path was given."""
+    if path is not None:
+        from amp_rewrite.rewriting.report.write_text import write_text
+
+        write_text(path, text())
 
 
 class Format(StrEnum):

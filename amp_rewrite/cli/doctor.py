@@ -11,7 +11,6 @@ from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
 from amp_rewrite.loop.doctor import doctor as examine
-from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
 
@@ -54,8 +53,7 @@ def doctor(
             "emulate": not provider if emulate is None else emulate,
         },
     )
-    if report is not None:
-        write_text(report, json.dumps(diagnosis.to_dict(), indent=1))
+    common.write_report(report, lambda: json.dumps(diagnosis.to_dict(), indent=1))
     if not quiet:
         common.say_cpu(common.console(), *(provider or ()))
         _print(diagnosis, top)

@@ -12,7 +12,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
 from amp_rewrite.numerics.device_run import run_on
 from amp_rewrite.numerics.inputs.batches import npz_bytes
-from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
+from amp_rewrite.rewriting.report.write_text import write_bytes
 from amp_rewrite.targets import CPU
 
 
@@ -42,8 +42,7 @@ def run(
         device_run = run_on(model, data, named, repeat=repeat, threads=threads, original=original)
     if output is not None:
         write_bytes(output, npz_bytes(_name_arrays(device_run.outputs)))
-    if report is not None:
-        write_text(report, device_run.to_json())
+    common.write_report(report, device_run.to_json)
     if not quiet:
         out = common.console()
         out.print_all(device_run.lines())

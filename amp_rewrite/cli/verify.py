@@ -8,6 +8,7 @@ from pathlib import Path
 from click.exceptions import Exit
 
 from amp_rewrite import targets
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
@@ -16,7 +17,6 @@ from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges
-from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
@@ -76,8 +76,9 @@ def verify(
     Exit status: 0 passed, 1 failed, 4 in doubt or nothing compared.
     """
     stresses = stress is True or (stress is None and not data)
-    unused = {"--stress-budget": stress_budget}
-    common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
+    if not stresses:
+        unused = {"--stress-budget": stress_budget}
+        arguments.refuse(unused, "has no effect without stress inputs", "add --stress")
     common.check_files([original, rewritten], data, report=report)
     common.announce_time([original, rewritten], data, quiet=quiet)
     paths = data[0] if data and len(data) == 1 else data
@@ -105,8 +106,7 @@ def verify(
                 original, feeds, rewritten=rewritten, target=verification.target
             )
             verification = replace(verification, predicted=expected.predicted)
-    if report is not None:
-        write_text(report, verification.to_json())
+    common.write_report(report, verification.to_json)
     if not quiet:
         common.say_cpu(common.console(), target, provider)
         common.console().print_judged(verification.verdict, verification.lines())

@@ -102,8 +102,6 @@ def test_a_model_that_fails_is_suggested_to_be_converted_alone(
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
         (("convert", "IN/encoder_model.onnx", "-o", "OUT", "--replace"), "--replace is only for a"),
-        (("repair", "IN", "-o", "OUT"), "it is a folder, not a model"),
-        (("check", "IN"), "it is a folder, not a model"),
     ],
 )
 def test_what_a_folder_cannot_have_is_refused_in_one_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -45,7 +46,8 @@ def read_flat(
 def _read_file(path: str) -> bytes:
     try:
         if os.path.isdir(path):
-            raise LoadError("a folder, not a model", where=path, remedy="name the .onnx file in it")
+            first = min(Path(path).rglob("*.onnx"), default="a file *.onnx")
+            raise LoadError("a folder, not a model", where=path, remedy=f"name a model: {first}")
         if os.path.getsize(path) >= _PROTOBUF_LIMIT:
             raise LoadError(
                 "protobuf cannot read a file of 2 GiB or more",

@@ -35,14 +35,19 @@ def check_providers(providers: Sequence[Provider]) -> None:
     """Refuse a list that is none of providers, and those that the installed ONNX Runtime lacks."""
     check_form(providers)
     for name, _ in map(name_and_options, providers):
-        if not has_provider(name):
-            raise OptionError(
-                "the installed ONNX Runtime has no such execution provider",
-                found=repr(name),
-                expected=" or ".join((*available_providers(), OPENVINO)),
-                remedy=provider_hint(name)
-                or "install the wheel that has it, for example amp-rewrite[gpu]",
-            )
+        check_provider(name)
+
+
+def check_provider(name: str) -> None:
+    """Refuse a provider that the installed ONNX Runtime lacks."""
+    if not has_provider(name):
+        raise OptionError(
+            "the installed ONNX Runtime has no such execution provider",
+            found=repr(name),
+            expected=" or ".join((*available_providers(), OPENVINO)),
+            remedy=provider_hint(name)
+            or "install the wheel that has it, for example amp-rewrite[gpu]",
+        )
 
 
 def check_form(providers: Sequence[Provider]) -> None:
