@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -146,16 +145,12 @@ class _PathType(click.Path):
 
 
 class _NumberType(click.types.FloatParamType):
-    """A number; the error about 1% or 0,5 says how it is written."""
+    """A number, also as a percentage."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the number."""
-        plain = str(value).replace(",", ".").removesuffix("%")
-        if plain != str(value):
-            with suppress(ValueError):
-                number = float(plain) / (100 if "%" in value else 1)
-                self.fail(f"{value!r} is not a number; write {number:g}", param, ctx)
-        return super().convert(value, param, ctx)
+        plain = str(value).removesuffix("%")
+        return super().convert(plain, param, ctx) / (1 if plain == str(value) else 100)
 
 
 def _checked_type(type_: type, least: int | None) -> click.ParamType | type:

@@ -17,7 +17,6 @@ from amp_rewrite.numerics.emulate.model import low_values
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
@@ -36,7 +35,7 @@ def painting_of(
         DataError: The two models do not belong together.
     """
     if rewritten is None:
-        painter = Repainter.of_float32(original, options, NOTHING_FOUND)
+        painter = Repainter.of(original, options)
         return painter, painter.paint(()).painting.allow
     if options != RewriteOptions(target=options.target):
         raise OptionError(

@@ -28,7 +28,6 @@ from amp_rewrite.numerics.inputs.batches import Data, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.api import rewrite_as_found
-from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -92,7 +91,7 @@ def tune(
     seconds = arguments.number("budget", budget, expected="a number of seconds")
     say = arguments.function("progress", progress) or silent
     output = None if output is None else path_text(output, SaveError)
-    painter = Repainter.of_float32(model, changed(options, **changes), NOTHING_FOUND)
+    painter = Repainter.of(model, changed(options, **changes))
     tuned = _Tune(painter, fed(painter, data), tolerance, say).run(draws, seconds)
     if output is not None:
         tuned.save(output)

@@ -152,7 +152,7 @@ def calibrate(
     progress = arguments.function("progress", progress)
     chosen = changed(options, **changes)
     # what an estimate alone would keep is asked about as well, where all has to be in 16 bits
-    painter = Repainter.of_float32(model, chosen, Findings(measured=chosen.only is not None))
+    painter = Repainter.of(model, chosen, Findings(measured=chosen.only is not None))
     meter = RangeMeter.of(painter, _sums(painter.options))
     total = count(data)
     for feeds in batches(data, painter.model):

@@ -54,10 +54,10 @@ class Repainter:
 
     @staticmethod
     def of(source: Source, options: RewriteOptions, found: Findings = NOTHING_FOUND) -> Repainter:
-        """Load a model and the lists.
+        """Load a model and the lists; a flat graph may be in 16 bits already.
 
         Raises:
-            AmpError: The model, a list or an option is wrong.
+            AmpError: The model, a list or an option is wrong, or nothing is left to convert.
         """
         flat = read_source(source, inline_functions=options.inline_functions)
         options = for_model(options, flat)
@@ -66,19 +66,8 @@ class Repainter:
         options.check_names(flat)
         flat.say_lengths(options.lengths)
         number = {value: v for v, value in enumerate(objects.values)}
-        return Repainter(flat, options, objects, number, found, lists)
-
-    @staticmethod
-    def of_float32(source: Source, options: RewriteOptions, found: Findings) -> Repainter:
-        """Load a model, as `of`; refuse one that came in 16 bits, with nothing left to convert.
-
-        A flat graph is taken as it is: a conversion itself says what is in 16 bits.
-
-        Raises:
-            AmpError: The model, a list or an option is wrong.
-        """
-        painter = Repainter.of(source, options, found)
-        low = None if isinstance(source, FlatGraph) else low_of(painter.flat)
+        painter = Repainter(flat, options, objects, number, found, lists)
+        low = None if isinstance(source, FlatGraph) else low_of(flat)
         if low is not None and not painter.paint(()).painting.allow.any():
             raise OptionError(
                 f"the model is in {low.name} already",
