@@ -112,11 +112,7 @@ def run_on(
     seconds: list[float] = []
     beside: dict[str, list[float]] = {name: [] for name in others}
     specs = next(iter(others.values())).inputs if others else {}
-    wide = {
-        name: widened(value) if isinstance(value, np.ndarray) else value
-        for name, value in feeds.items()
-        if name in specs
-    }
+    wide = {name: widened(value) for name, value in feeds.items() if name in specs}
     for other in others.values():
         other.run(wide)
     for _ in range(repeat):
