@@ -84,6 +84,7 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
     distinct = list(dict.fromkeys(name for name in names if name))
     sought = wanted.lower()
     close = [name for name in distinct if sought in name.lower()] if sought else []
+    close.sort(key=lambda name: not name.lower().startswith(sought))
     if len(close) < _MOST:
         lower = {name.lower(): name for name in distinct[:_MANY]}
         close += [lower[match] for match in get_close_matches(sought, lower, _MOST)]

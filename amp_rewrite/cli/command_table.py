@@ -5,6 +5,7 @@ What users of other converters type is understood where it means one thing, else
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -116,42 +117,62 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 FIRST = ("amp-rewrite demo", "amp-rewrite convert model.onnx -o model.fp16.onnx")
 """The examples at the end of the list of commands."""
 
-ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
+ELSEWHERE = {
+    "compare": "verify",
+    "benchmark": "run",
+    "bench": "run",
+    "validate": "check",
+    "localize": "localise",
+    "rewrite": "convert",
+}
 """Command elsewhere -> the command that does the same."""
 
-_HINTS = {
-    **dict.fromkeys(("--fp16", "--half", "--float16"), "--precision float16, the default"),
-    **dict.fromkeys(("--bf16", "--bfloat16"), "--precision bfloat16"),
-    "--op-block-list": "--deny-op OPERATOR",
-    "--node-block-list": "--deny-node NAME",
-    **dict.fromkeys(
-        ("--exclude", "--skip", "--nodes-to-exclude"),
-        "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node",
+_ANSWERS = {
+    "--precision float16, the default": "--fp16 --half --float16",
+    "--precision bfloat16": "--bf16 --bfloat16",
+    "--precision float16 or bfloat16": "--dtype",
+    "the type is that of the model": "verify:--precision repair:--precision run:--precision",
+    "`amp-rewrite convert --precision float32` widens a model": "--fp32 --float32",
+    "models are converted to float16 or bfloat16 only": "--int8",
+    "--deny-op OPERATOR": "--op-block-list",
+    "--deny-node NAME": "--node-block-list",
+    "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node": (
+        "--exclude --skip --nodes-to-exclude"
     ),
-    **dict.fromkeys(("--fp32", "--float32"), "convert --precision float32 widens a model"),
-    "--int8": "models are converted to float16 or bfloat16 only",
-    **dict.fromkeys(
-        ("--tolerance", "--atol"), "--rtol is the tolerance, relative to the output's peak"
+    "--rtol is the tolerance, relative to the output's peak": "--tolerance --atol",
+    "--tolerance is the error, relative to an output's spread, that is too large": (
+        "localise:--rtol localise:--atol localise:--metric"
     ),
-    **dict.fromkeys(
-        ("localise --rtol", "localise --atol", "localise --metric"),
-        "--tolerance is the error, relative to an output's spread, that is too large",
+    "--target names the runtime that the model is for, --provider what runs it": "--device --gpu",
+    "--provider names what runs it": "--target",
+    "the model is the first argument; --data FILE.npz has the inputs' values": "--input -i",
+    "the model is the first argument": "--model -m",
+    "--data FILE.npz has the inputs' values": "--calibration-data --inputs --samples",
+    "--dim NAME=LENGTH": "--input-shape --shape",
+    "free dimensions get lengths by themselves; edit the arrays for others": (
+        "inputs:--dim inputs:--shape inputs:--input-shape"
     ),
-    **dict.fromkeys(("--device", "--gpu"), "--target names the runtime that the model is for"),
-    "--dtype": "--precision float16 or bfloat16",
-    **dict.fromkeys(("--input", "-i", "--model", "-m"), "the model is the first argument"),
-    **dict.fromkeys(
-        ("--calibration-data", "--inputs", "--samples"), "--data FILE.npz has the inputs' values"
+    "`amp-rewrite inputs --batches N` makes data": "--batches",
+    "`amp-rewrite repair` does": "--fix",
+    "`amp-rewrite train` trains the step": "train-step:--epochs train-step:--data",
+    "`amp-rewrite train-step` builds the step with it": (
+        "train:--optimizer train:--loss train:--precision train:--option"
     ),
-    **dict.fromkeys(("--input-shape", "--shape"), "--dim NAME=LENGTH"),
-    "--lr": "--learning-rate RATE",
-    **dict.fromkeys(("--validation", "--valid", "--test"), "--eval FILE has held-out data"),
-    "--json": "--report FILE.json writes a report",
-    **dict.fromkeys(("--force", "-f", "--overwrite", "-y"), "files are replaced without asking"),
-    "--no-verify": "nothing is verified without --data, --verify, --stress or --strict",
+    "--learning-rate RATE": "--lr",
+    "--option KEY=VALUE gives the optimizer an argument": "--weight-decay --momentum --beta1",
+    "--eval FILE has held-out data": "--validation --valid --test",
+    "--report FILE.json writes a report": "--json -o --output",
+    "--folder FOLDER": "demo:-o demo:--output",
+    "files are replaced without asking": "--force -f --overwrite -y",
+    "nothing is verified without --data, --verify, --stress or --strict": "--no-verify",
 }
-"""Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec), with a command or for
-all that have the option which the hint begins with -> what to use here."""
+"""What to use here, for commands that have an option of those named, or where it names a command
+-> options elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec)."""
+
+_HINTS = {flag: hint for hint, flags in _ANSWERS.items() for flag in flags.split()}
+
+_MADE = ("calibrate", "run", "tune")
+"""Commands that need data like those that `inputs` makes."""
 
 _WRITTEN = (".onnx", ".yaml", ".npz")
 """Endings of outputs: after the value of a repeatable option, no other word is taken for one."""
@@ -208,6 +229,11 @@ class _Command(click.Command):
             return super().parse_args(ctx, _with_output(self, ctx, args))
         except click.NoSuchOption as error:
             raise click.UsageError(_unknown(self, error.option_name), ctx) from error
+        except click.MissingParameter as error:
+            if error.param is None or error.param.name != "data" or self.name not in _MADE:
+                raise
+            how = "`amp-rewrite inputs MODEL -o inputs.npz` makes some"
+            raise click.MissingParameter(how, ctx, error.param) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of each group."""
@@ -256,16 +282,18 @@ def understood(arguments: Sequence[str]) -> list[str]:
 def _unknown(command: click.Command, flag: str) -> str:
     """Return what to say of an option that a command does not have."""
     name, word = flag.replace("_", "-"), flag.strip("-")
-    own = [each for p in command.params for each in p.opts if each.startswith("--")]
-    for key in (f"{command.name} {name}", name):
+    own = {each: None for p in command.params for each in p.opts if each.startswith("--")}.keys()
+    for key in (f"{command.name}:{name}", name):
         if key in removed.FLAGS:
             return f"{flag} was removed in 0.1.0; {removed.FLAGS[key]}"
         hint = _HINTS.get(key, "--")
-        if not hint.startswith("--") or hint.split()[0] in own:
+        named = re.findall(r"--[\w-]*", hint)
+        if not named or hint.startswith("`") or not own.isdisjoint(named):
             return f"No such option: {flag}; {hint}"
     if word in COMMANDS:
         return f"No such option: {flag}; `amp-rewrite {word}` is a command of its own"
-    meant = " or ".join(f"--{near}" for near in nearest(word, (each[2:] for each in own)))
+    names = [each[2:] for each in own if len(word) > 1]
+    meant = " or ".join(f"--{near}" for near in nearest(word, names))
     return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant else "")
 
 
@@ -284,6 +312,9 @@ def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
     output = next((p for p in command.params if p.name == "output"), None)
     word, at = extra[0], len(args) - 1 - args[::-1].index(extra[0])
     before, value = args[max(0, at - 2)], args[max(0, at - 1)]
+    takes_data = any(p.name == "data" for p in command.params) and "data" not in values
+    if takes_data and Path(word).suffix in (".npz", ".csv") and Path(word).exists():
+        raise click.UsageError(f"unexpected argument {word}; data: --data {word}", ctx)
     is_new = output is not None and values.get("output") is None and not Path(word).exists()
     if not (is_new and Path(word).suffix in _WRITTEN):
         for p in command.params:

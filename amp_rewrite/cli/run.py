@@ -10,6 +10,7 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
+from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import run_on
 from amp_rewrite.numerics.inputs.batches import npz_bytes
 from amp_rewrite.rewriting.report.write_text import write_bytes
@@ -35,6 +36,8 @@ def run(
     quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
+    if output is not None and output.suffix != ".npz":
+        raise OptionError("outputs are written as .npz", where=output, expected="NAME.npz")
     models = [model] if original is None else [model, original]
     common.check_files(models, [data], output=output, report=report)
     named = CPU if provider is None else targets.provider_named(provider)

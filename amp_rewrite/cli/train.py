@@ -16,7 +16,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, argument, option
 from amp_rewrite.distributed import Shards, mpi
-from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.ready_callbacks import CSVLogger
@@ -71,8 +70,9 @@ def train(
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
-    if checkpoint is None and checkpoint_every:
-        raise OptionError("--checkpoint-every has no effect without --checkpoint")
+    if checkpoint is None:
+        needing = {"--checkpoint-every": checkpoint_every or None, "--resume": resume}
+        arguments.refuse(needing, "has no effect without --checkpoint", "add --checkpoint FILE")
     read = [data] if held_out is None else [data, held_out]
     common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())

@@ -138,5 +138,5 @@ def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
             raise OptionError(
                 "no input has a free dimension of this name",
                 found=repr(name),
-                expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
+                expected=" or ".join(map(repr, sorted(free))) or "none: all are fixed",
             )
