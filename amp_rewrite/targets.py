@@ -6,7 +6,6 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
@@ -244,26 +243,15 @@ _ARM_NAMES = frozenset({"arm", "arm64", "aarch64", "armv8", "cpu-arm", "arm64-v8
 """Other names of Arm processors."""
 
 
-def arm_hint(name: object) -> str | None:
-    """Return what to ask for instead of another name of Arm processors; None for any other name."""
-    if not isinstance(name, str) or name.strip().lower() not in _ARM_NAMES:
-        return None
-    return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
-
-
 def provider_hint(name: str) -> str | None:
     """Return what a provider is called that a name may mean; None if it is a name or means none."""
-    if name == ARM64 or arm_hint(name) is not None:
+    if name == ARM64 or name.strip().lower() in _ARM_NAMES:
         return (
             f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its "
             "arithmetic"
         )
-    return None if of_provider(name) else _nearby(name, (t.name for t in TARGETS if t.provider))
-
-
-def _nearby(name: object, names: Iterable[str]) -> str | None:
-    meant = nearest(str(name), names)
-    return f"did you mean {' or '.join(meant)}?" if meant else None
+    runnable = (target.name for target in TARGETS if target.provider)
+    return None if of_provider(name) else did_you_mean(name, runnable)
 
 
 _ALIASES = {
@@ -279,6 +267,9 @@ _ALIASES = {
 """Other names of targets, in small letters: short names, and their execution providers."""
 
 _SEVERAL = {
+    **dict.fromkeys(
+        _ARM_NAMES, f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
+    ),
     "gpu": "which? cuda for NVIDIA, directml for Windows, webgpu for browsers, coreml for Apple",
     **dict.fromkeys(
         ("ort", "onnxruntime"),
@@ -303,7 +294,7 @@ def _named(name: str) -> str:
 
 def _hint(name: object) -> str | None:
     """Return what to ask for instead of a name that is no target's."""
-    return arm_hint(name) or (_SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None)
+    return _SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None
 
 
 def _unknown(name: object) -> OptionError:
@@ -313,7 +304,7 @@ def _unknown(name: object) -> OptionError:
         found=repr(name),
         expected=" or ".join(names),
         remedy=_hint(name)
-        or _nearby(name, names)
+        or did_you_mean(str(name), names)
         or "or name a kernel table, a .json file that tools/make_kernel_table.py writes",
     )
 

@@ -278,7 +278,7 @@ def test_short_names_and_providers_are_understood(name: str, meant: str) -> None
         ("mps", "did you mean coreml?"),
         ("aarch64", "did you mean cpu-arm64?"),
         ("fpga", "name a kernel table"),
-        ("cdua", "did you mean cuda?"),
+        ("cdua", "did you mean 'cuda'?"),
         ("tpu", "did you mean any"),
     ],
 )

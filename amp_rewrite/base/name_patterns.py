@@ -91,6 +91,12 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(close))[:_MOST]
 
 
+def did_you_mean(wanted: str, names: Iterable[str]) -> str | None:
+    """Return a question that has the names like one; None if there are none."""
+    meant = nearest(wanted, names)
+    return f"did you mean {' or '.join(map(repr, meant))}?" if meant else None
+
+
 def suggestion(wanted: str, names: Iterable[str], kind: str) -> str:
     """Return what an error says was expected: the nearest names, all of a few, or what kind."""
     distinct = list(dict.fromkeys(name for name in names if name))

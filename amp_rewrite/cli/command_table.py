@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, str] = {
         "Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."
     ),
     "localise": "Print what each rounding adds to the error of the outputs, the most first.",
-    "tune": "Find the least float32 with which MODEL is within a tolerance on your data.",
+    "tune": "Keep as little as possible in float32, so that MODEL meets a tolerance on your data.",
     "check-lists": (
         "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),
@@ -175,7 +175,7 @@ _MADE = ("calibrate", "run", "tune")
 """Commands that need data like those that `inputs` makes."""
 
 _WRITTEN = (".onnx", ".yaml", ".npz")
-"""Endings of outputs: after the value of a repeatable option, no other word is taken for one."""
+"""Endings of outputs."""
 
 
 def command(name: str) -> Any:
@@ -282,26 +282,25 @@ def understood(arguments: Sequence[str]) -> list[str]:
 def _unknown(command: click.Command, flag: str) -> str:
     """Return what to say of an option that a command does not have."""
     name, word = flag.replace("_", "-"), flag.strip("-")
-    own = {each: None for p in command.params for each in p.opts if each.startswith("--")}.keys()
+    own = [each for p in command.params for each in p.opts if each.startswith("--")]
     for key in (f"{command.name}:{name}", name):
         if key in removed.FLAGS:
             return f"{flag} was removed in 0.1.0; {removed.FLAGS[key]}"
         hint = _HINTS.get(key, "--")
         named = re.findall(r"--[\w-]*", hint)
-        if not named or hint.startswith("`") or not own.isdisjoint(named):
+        if not named or hint.startswith("`") or {*named} & {*own}:
             return f"No such option: {flag}; {hint}"
     if word in COMMANDS:
         return f"No such option: {flag}; `amp-rewrite {word}` is a command of its own"
-    names = [each[2:] for each in own if len(word) > 1]
-    meant = " or ".join(f"--{near}" for near in nearest(word, names))
-    return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant else "")
+    meant = " or ".join(f"--{near}" for near in nearest(word, (each[2:] for each in own)))
+    return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant and word[1:] else "")
 
 
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
     """Return arguments in which an argument too many is the output, if there is none.
 
     Raises:
-        UsageError: It is a file that exists, or another value for an option before it.
+        UsageError: It is a file that exists, or what belongs to an option.
     """
     try:
         values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
@@ -309,22 +308,21 @@ def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
         return args
     if not extra or "--" in args:
         return args
-    output = next((p for p in command.params if p.name == "output"), None)
     word, at = extra[0], len(args) - 1 - args[::-1].index(extra[0])
     before, value = args[max(0, at - 2)], args[max(0, at - 1)]
-    takes_data = any(p.name == "data" for p in command.params) and "data" not in values
-    if takes_data and Path(word).suffix in (".npz", ".csv") and Path(word).exists():
-        raise click.UsageError(f"unexpected argument {word}; data: --data {word}", ctx)
-    is_new = output is not None and values.get("output") is None and not Path(word).exists()
-    if not (is_new and Path(word).suffix in _WRITTEN):
-        for p in command.params:
-            if value in p.opts and getattr(p, "is_flag", False):
-                raise click.UsageError(f"{value} takes no value, found {word}", ctx)
-            if before in p.opts and getattr(p, "multiple", False):
-                message = f"{before} takes one value, {value}; repeat it: {before} {word}"
-                raise click.UsageError(message, ctx)
-    if len(extra) > 1 or output is None or values.get("output") is not None:
+    of = {flag: p for p in command.params for flag in p.opts}
+    end, is_new = Path(word).suffix, not Path(word).exists()
+    is_other, said = end not in _WRITTEN, None
+    if getattr(of.get(value), "is_flag", False) and is_other:
+        said = f"{value} takes no value"
+    elif getattr(of.get(before), "multiple", False) and (is_other or end == Path(value).suffix):
+        said = f"{before} takes one value; repeat it: {before} {word}"
+    elif "--data" in of and "data" not in values and end in (".npz", ".csv") and not is_new:
+        said = f"name data with --data {word}"
+    elif "--output" not in of or values.get("output") is not None or len(extra) > 1:
         return args
-    if not is_new:
-        raise click.UsageError(f"{word} exists already; -o {word} replaces it", ctx)
-    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), word]
+    elif not is_new:
+        said = f"it exists already; -o {word} replaces it"
+    if said is not None:
+        raise click.UsageError(f"Got unexpected extra argument {word!r}; {said}", ctx)
+    return [*args[:at], *args[at + 1 :], "--output", word]

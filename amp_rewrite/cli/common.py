@@ -130,8 +130,8 @@ REPORT = option(None, "Write a JSON report here.", group=OUTPUT)
 QUIET = option(False, "Print errors only.", "--quiet", "-q", group=OUTPUT)
 OPSET = option(
     "auto",
-    "Opset to convert to first, if float32 outputs stay the same. auto: only if bfloat16 gains; "
-    "keep: never.",
+    "Opset to convert to first: a number, auto (only if bfloat16 gains) or keep. The float32 "
+    "outputs must stay the same.",
     group=TYPES,
 )
 

@@ -80,7 +80,7 @@ def convert(
 ) -> None:
     """Convert MODEL to mixed precision.
 
-    --precision float32 converts it back.
+    With --precision float32, MODEL becomes a float32 model again.
     For a folder, --output names a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
     only if it passes.

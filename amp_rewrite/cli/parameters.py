@@ -105,7 +105,7 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     sentence = declared.help
     if several:
         settings["multiple"] = True
-        sentence = f"{sentence.removesuffix('.')}; repeatable."
+        sentence = f"{sentence} Repeatable."
     if declared.callback is not None:
         settings["callback"] = declared.callback
     choices = declared.choices

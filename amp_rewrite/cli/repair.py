@@ -55,7 +55,7 @@ def repair(
     Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
     with the same model in float32, or with --original, and written only if it passes. A file that
     ONNX Runtime cannot load is not written.
-    Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
+    Exit status: 0 written; 1 failed; 3 something unsafe is left; 4 in doubt.
     """
     runs = bool(data) or verify
     if not runs:

@@ -26,8 +26,7 @@ def run(
     ),
     original: Path | None = option(
         None,
-        "The float32 model, to compare times: both run in turn, and ORIGINAL once more "
-        "in the types that the engine chooses.",
+        "The float32 model, to compare times. It also runs in the types that the engine chooses.",
     ),
     output: Path | None = option(None, "Save the outputs here (.npz).", "-o"),
     repeat: int = option(10, "Timed runs after the first run.", min=0),

@@ -40,7 +40,7 @@ def verify(
     rtol: float | None = option(
         None,
         "The largest allowed error of every element, relative to the output's peak. "
-        "Default: 4.5 % of an output's spread, as a whole.",
+        "Default: the error of all elements together is at most 4.5 % of an output's spread.",
     ),
     atol: float | None = option(
         None, "Absolute tolerance of every element, added to --rtol.", group=CHECKING

@@ -42,8 +42,8 @@ def apply(entries: tuple[Entry, ...], environ: Mapping[str, str]) -> tuple[Entry
     known = (*_SETTINGS, *(f"{name}_{how}" for name, _ in _VARIABLES for how in ("ADD", "REMOVE")))
     for word in (name.removeprefix(_OURS) for name in environ if name.startswith(_OURS)):
         if word not in (*known, _OF_TOOLS):
-            meant = [_OURS + near for near in nearest(word, known)]
-            remedy = f"did you mean {' or '.join(meant)}?" if meant else "see docs/op_lists.md"
+            meant = " or ".join(_OURS + near for near in nearest(word, known))
+            remedy = f"did you mean {meant}?" if meant else "see docs/op_lists.md"
             warn(f"{_OURS}{word} is not a variable of this package; {remedy}")
     for name, list_name in _VARIABLES:
         entries = _add(entries, list_name, f"{_OURS}{name}_ADD", environ)

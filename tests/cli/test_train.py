@@ -78,7 +78,7 @@ def test_resuming_gives_the_same_weights_as_one_run(folder):
         (["--data", "one.npz"], "the input 't' is not fed"),
         (["--data", "more.npz"], "the step has no input 'z'"),
         (["--checkpoint-every", "5"], "--checkpoint-every has no effect without --checkpoint"),
-        (["--resume"], "nothing to resume from"),
+        (["--resume"], "--resume has no effect without --checkpoint"),
         (["--batch", "0"], "impossible batch; found 0"),
         (["--metrics", "m.txt"], "unknown format of metrics"),
         (["--output", "step.onnx"], "the output is the input"),

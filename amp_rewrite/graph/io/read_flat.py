@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import AmpError, AmpWarning, GraphError, LoadError, placed
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
@@ -60,10 +60,9 @@ def _read_file(path: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         beside = (str(file) for file in Path(path).parent.glob("*.onnx"))
-        meant = nearest(path, beside) if isinstance(error, FileNotFoundError) else ()
-        remedy = f"did you mean {' or '.join(meant)}?" if meant else None
+        meant = did_you_mean(path, beside) if isinstance(error, FileNotFoundError) else None
         raise LoadError(
-            "the file cannot be read", where=path, found=reason, remedy=remedy
+            "the file cannot be read", where=path, found=reason, remedy=meant
         ) from error
 
 
