@@ -79,12 +79,12 @@ def check(
             progress=progress,
         )
     common.write_report(report, safety.to_json)
-    if not quiet:
-        common.say_target(options, safety.target, common.console(), provider)
-        common.console().print_judged(safety.verdict, safety.lines())
-        if not safety.ok and safety.computes != FLOAT32.name:
-            common.console().print("next: Repair it: compute in float32 what is unsafe.")
-            common.console().print(f"  {_repair(model, data, options)}")
+    out = common.console(quiet=quiet)
+    common.say_target(options, safety.target, out, provider)
+    out.print_judged(safety.verdict, safety.lines())
+    if not safety.ok and safety.computes != FLOAT32.name:
+        out.print("next: Repair it: compute in float32 what is unsafe.")
+        out.print(f"  {_repair(model, data, options)}")
     if not safety.ok:
         raise Exit(safety.verdict.exit_status)
 

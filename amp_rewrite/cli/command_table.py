@@ -171,11 +171,7 @@ _ANSWERS = {
 
 _HINTS = {flag: hint for hint, flags in _ANSWERS.items() for flag in flags.split()}
 
-_MADE = ("calibrate", "run", "tune")
-"""Commands that need data like those that `inputs` makes."""
-
 _WRITTEN = (".onnx", ".yaml", ".npz")
-"""Endings of outputs."""
 
 
 def command(name: str) -> Any:
@@ -230,7 +226,8 @@ class _Command(click.Command):
         except click.NoSuchOption as error:
             raise click.UsageError(_unknown(self, error.option_name), ctx) from error
         except click.MissingParameter as error:
-            if error.param is None or error.param.name != "data" or self.name not in _MADE:
+            needs = error.param is not None and error.param.name == "data"
+            if not needs or self.name not in ("calibrate", "run", "tune"):
                 raise
             how = "`amp-rewrite inputs MODEL -o inputs.npz` makes some"
             raise click.MissingParameter(how, ctx, error.param) from error

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,14 +52,11 @@ class PlainConsole(NamedTuple):
             self.print(line, style=None if number else style)
 
 
-def console(*, quiet: bool = False) -> PlainConsole:
-    """Return the console for results; it prints nothing if `quiet`."""
-    return PlainConsole(quiet=quiet)
+console = PlainConsole
+"""Returns the console for results; it prints nothing if `quiet`."""
 
-
-def error_console() -> PlainConsole:
-    """Return the console for errors, warnings and progress."""
-    return PlainConsole(stderr=True)
+error_console = partial(PlainConsole, stderr=True)
+"""Returns the console for errors, warnings and progress."""
 
 
 def say_target(options: RewriteOptions, taken: str, out: PlainConsole, *others: str | None) -> None:
@@ -124,6 +122,9 @@ PROVIDER = option(
     None,
     "Also test on this execution provider (or target); outputs must pass too.",
     group=CHECKING,
+)
+INPUT_RANGE = option(
+    None, "NAME=LOW:HIGH: the range of an input's values; made-up inputs are in it.", group=CHECKING
 )
 WRITE_FAILED = option(False, "Write the model even if it fails.", group=CHECKING)
 REPORT = option(None, "Write a JSON report here.", group=OUTPUT)

@@ -33,7 +33,7 @@ def inputs(
         None, f"Number of batches. Default: {_FEW} in a folder, else 1.", min=1
     ),
     seed: int = option(0, "Seed of the random numbers.", min=0),
-    input_range: list[str] | None = option(None, "NAME=LOW:HIGH: the range of an input's values."),
+    input_range: list[str] | None = common.INPUT_RANGE,
     quiet: bool = common.QUIET,
 ) -> None:
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
@@ -83,10 +83,10 @@ def _files(output: Path, batches: int | None) -> list[Path]:
 def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    rows = (
-        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
-        for name, array in made_up.batches[0].items()
-    )
+    rows: list[tuple[str, ...]] = []
+    for name, array in made_up.batches[0].items():
+        shape = " x ".join(map(str, array.shape)) or "one number"
+        rows.append((name, str(made_up.roles[name].role), str(array.dtype), shape, _values(array)))
     out.print_all(aligned(("input", "read as", "type", "shape", "values"), rows))
     out.print(f"wrote {counted(len(made_up.batches), 'batch')} to {output}")
     name = next(iter(made_up.batches[0]), None)
@@ -98,10 +98,6 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
     out.print("next: Convert with these inputs; the result is written only if it passes.")
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
-
-
-def _shape(array: Any) -> str:
-    return " x ".join(map(str, array.shape)) or "one number"
 
 
 def _values(array: Any) -> str:

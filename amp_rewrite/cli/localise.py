@@ -42,12 +42,10 @@ def localise(
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     budget = error_budget(original, [*data] if data else made_up, options, rewritten=rewritten)
     common.write_report(report, lambda: json.dumps(budget.to_dict(), indent=1))
-    if not quiet:
-        out = common.console()
-        common.say_target(options, budget.target, out)
-        if not data:
-            out.print("These inputs are made up; use --data for real ones.")
-        for line in budget.lines(top):
-            out.print(line)
+    out = common.console(quiet=quiet)
+    common.say_target(options, budget.target, out)
+    if not data:
+        out.print("These inputs are made up; use --data for real ones.")
+    out.print_all(budget.lines(top))
     if not all(error <= tolerance for error in budget.predicted.values()):
         raise Exit(common.FAILED)

@@ -149,7 +149,7 @@ class _NumberType(click.types.FloatParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the number."""
-        plain = str(value).removesuffix("%")
+        plain: Any = str(value).removesuffix("%")
         return super().convert(plain, param, ctx) / (1 if plain == str(value) else 100)
 
 

@@ -45,10 +45,9 @@ def run(
     if output is not None:
         write_bytes(output, npz_bytes(_name_arrays(device_run.outputs)))
     common.write_report(report, device_run.to_json)
-    if not quiet:
-        out = common.console()
-        out.print_all(device_run.lines())
-        common.say_cpu(out, provider)
+    out = common.console(quiet=quiet)
+    out.print_all(device_run.lines())
+    common.say_cpu(out, provider)
 
 
 def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:

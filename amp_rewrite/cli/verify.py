@@ -46,17 +46,8 @@ def verify(
         None, "Absolute tolerance of every element, added to --rtol.", group=CHECKING
     ),
     seed: int = option(0, "Seed of made-up inputs.", group=CHECKING),
-    provider: str | None = option(
-        None,
-        "Also run REWRITTEN on this execution provider (or the provider of this "
-        "target), and compare it with the emulation.",
-        group=CHECKING,
-    ),
-    input_range: list[str] | None = option(
-        None,
-        "NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
-        group=CHECKING,
-    ),
+    provider: str | None = common.PROVIDER,
+    input_range: list[str] | None = common.INPUT_RANGE,
     target: str | None = option(
         None,
         "Target whose kernels are emulated. Default: the provider's target, else the "
@@ -107,12 +98,10 @@ def verify(
             )
             verification = replace(verification, predicted=expected.predicted)
     common.write_report(report, verification.to_json)
-    if not quiet:
-        common.say_cpu(common.console(), target, provider)
-        common.console().print_judged(verification.verdict, verification.lines())
-        if verification.precision == FLOAT32.name:
-            common.console().print(
-                f"{rewritten} computes nothing in 16 bits: are the two models in the right order?"
-            )
+    out = common.console(quiet=quiet)
+    common.say_cpu(out, target, provider)
+    out.print_judged(verification.verdict, verification.lines())
+    if verification.precision == FLOAT32.name:
+        out.print(f"{rewritten} has nothing in 16 bits: are the two models in the right order?")
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)
