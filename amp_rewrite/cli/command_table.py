@@ -166,8 +166,8 @@ _ANSWERS = {
     "files are replaced without asking": "--force -f --overwrite -y",
     "nothing is verified without --data, --verify, --stress or --strict": "--no-verify",
 }
-"""What to use here, for commands that have an option of those named, or where it names a command
--> options elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec)."""
+"""Remedy -> options elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec). It is for
+commands that have an option that it names, or if it names a command."""
 
 _HINTS = {flag: hint for hint, flags in _ANSWERS.items() for flag in flags.split()}
 

@@ -150,6 +150,8 @@ def check_files(
     read = _files_of(data) if data else []
     outputs = {name: path for name, path in written.items() if path is not None}
     for name, path in outputs.items():
+        if name == "op_list" and path.suffix == ".onnx":
+            raise OptionError("an op list is written, no model", where=path, expected="NAME.yaml")
         try:
             refuse_same(str(path), map(str, inputs), "the output is the input")
         except SaveError as error:

@@ -41,7 +41,7 @@ def tune(
     only float32 does.
     """
     limit = common.seconds(budget)
-    common.check_files([model], data, output=output)
+    common.check_files([model], data, op_list=output)
     common.announce_time([model], data, quiet=quiet)
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)

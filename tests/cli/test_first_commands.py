@@ -64,6 +64,7 @@ FAILS = {
     "verify m.onnx m.onnx --budget 10m": (2, "argument '10m'; --budget takes no value"),
     "inputs m.onnx in.npz": (2, "'in.npz'; it exists already; -o in.npz replaces it"),
     "verify m.onnx m.onnx in.npz": (2, "name data with --data in.npz"),
+    "tune m.onnx --data in.npz -o o.onnx": (2, "an op list is written, no model; .*NAME.yaml"),
     "tune m.onnx -o l.yaml": (2, "`amp-rewrite inputs MODEL -o inputs.npz` makes some"),
     "run m.onnx --data in.npz --device cuda": (2, "--provider what runs it"),
     "run m.onnx --data in.npz -o out.json": (2, "outputs are written as .npz"),
