@@ -292,7 +292,7 @@ def _named(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def _hint(name: object) -> str | None:
+def target_hint(name: object) -> str | None:
     """Return what to ask for instead of a name that is no target's."""
     return _SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None
 
@@ -303,7 +303,7 @@ def _unknown(name: object) -> OptionError:
         "unknown target",
         found=repr(name),
         expected=" or ".join(names),
-        remedy=_hint(name)
+        remedy=target_hint(name)
         or did_you_mean(str(name), names)
         or "or name a kernel table, a .json file that tools/make_kernel_table.py writes",
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import LossScaleError
+from amp_rewrite.errors import DataError, LossScaleError
 from amp_rewrite.loop.evaluation import check_fills
 from amp_rewrite.loop.plan_and_progress import Plan, Progress, rest_of_epoch
 from amp_rewrite.loop.trainer import Trainer, session_options
@@ -107,6 +107,8 @@ def _examine_run(
             return _diagnose_update(session, update, at, f"{skipped} updates in a row were skipped")
         if not math.isfinite(at.loss) or not (_FINITE in watched or _is_sound(session)):
             break
+    if not update:
+        raise DataError("the data hold no batch", remedy="pass at least one")
     return _diagnose_update(session, [update[-1]], at, None)
 
 

@@ -137,7 +137,7 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     ("arguments", "status", "message"),
     [
         (("--data", "nowhere.npz", "-o", "{o}"), 1, "no such data"),
-        (("--data", "{d}", "-o", "{m}"), 1, "the output is the input"),
+        (("--data", "{d}", "-o", "{m}"), 2, "an op list is written, no model"),
         (("--data", "{d}", "-o", "{o}", "--budget", "soon"), 2, "not a duration"),
         (("--data", "{d}", "-o", "{o}", "--metric", "mse"), 2, "unknown metric"),
         (("--data", "{d}"), 2, "--output"),

@@ -24,7 +24,6 @@ from amp_rewrite.numerics.emulate.emulated_feeds import (
     FedInputs,
     FeedSpec,
     feed_specs,
-    is_array,
     widened,
 )
 from amp_rewrite.numerics.emulate.fused_groups import find_fused
@@ -102,7 +101,6 @@ class Evaluator:
             widen_boundary(loaded, typed.types)
         self._narrow = not emulate and takes_low_arrays(providers[0])
         self.inputs: Mapping[str, FeedSpec] = MappingProxyType(specs)
-        self._fit = FedInputs(specs)
         self.outputs: tuple[str, ...] = tuple(fetch.name for fetch in self._fetches)
         self._session = open_session(
             loaded, providers=providers, options=options, threads=threads, profile=profile
@@ -125,11 +123,11 @@ class Evaluator:
         fetches = [f for f in self._fetches if f.name in wanted]
         if not fetches:
             return {}
-        for name in () if is_array(feeds) else feeds:
+        for name in feeds if isinstance(feeds, Mapping) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             if name not in self.inputs:
                 expected = ", ".join(map(repr, self.inputs)) or "no feed"
                 raise DataError(f"unknown feed {name!r}", expected=expected)
-        checked = self._fit.batch(feeds)
+        checked = FedInputs(self.inputs).batch(feeds)
         if not self._narrow:
             checked = {name: widened(value) for name, value in checked.items()}
         results = self._session.run(checked, [fetch.output for fetch in fetches])
