@@ -34,7 +34,7 @@ class AmpError(Exception):
         ...     amp.rewrite("model.onnx", deny_nodes=["fc3"])
         ... except amp.AmpError as error:
         ...     print(error.what)
-        deny_nodes matches no node
+        deny_nodes names nothing in the model
     """
 
     def __init__(

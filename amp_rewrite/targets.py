@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from amp_rewrite.base.hints import give_hints
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 
@@ -243,20 +244,15 @@ _ARM_NAMES = frozenset({"arm", "arm64", "aarch64", "armv8", "cpu-arm", "arm64-v8
 """Other names of Arm processors."""
 
 
-def arm_hint(name: object) -> str | None:
-    """Return what to ask for instead of another name of Arm processors; None for any other name."""
-    if not isinstance(name, str) or name.strip().lower() not in _ARM_NAMES:
-        return None
-    return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
-
-
-def arm_provider_hint(name: object) -> str | None:
-    """Return what a provider of an Arm processor is called; None for any other name."""
-    if name != ARM64 and arm_hint(name) is None:
-        return None
-    return (
-        f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its arithmetic"
-    )
+def provider_hint(name: str) -> str | None:
+    """Return what a provider is called that a name may mean; None if it is a name or means none."""
+    if name == ARM64 or name.strip().lower() in _ARM_NAMES:
+        return (
+            f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its "
+            "arithmetic"
+        )
+    runnable = (target.name for target in TARGETS if target.provider)
+    return None if of_provider(name) else did_you_mean(name, runnable)
 
 
 _ALIASES = {
@@ -272,6 +268,9 @@ _ALIASES = {
 """Other names of targets, in small letters: short names, and their execution providers."""
 
 _SEVERAL = {
+    **dict.fromkeys(
+        _ARM_NAMES, f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
+    ),
     "gpu": "which? cuda for NVIDIA, directml for Windows, webgpu for browsers, coreml for Apple",
     **dict.fromkeys(
         ("ort", "onnxruntime"),
@@ -281,7 +280,9 @@ _SEVERAL = {
     **dict.fromkeys(("nvidia", "rocm", "amd"), "did you mean cuda, or tensorrt?"),
     **dict.fromkeys(("apple", "mps", "metal", "mac"), "did you mean coreml?"),
     "all": "name one target after another; `check --target all` was removed in 0.1.0",
-    **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
+    **dict.fromkeys(
+        ("npu", "tpu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"
+    ),
 }
 """Words of users that mean several targets, or are close to one -> which to choose from."""
 
@@ -292,17 +293,19 @@ def _named(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def _hint(name: object) -> str | None:
+def target_hint(name: object) -> str | None:
     """Return what to ask for instead of a name that is no target's."""
-    return arm_hint(name) or (_SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None)
+    return _SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None
 
 
 def _unknown(name: object) -> OptionError:
+    names = (*(target.name for target in TARGETS), ANY)
     return OptionError(
         "unknown target",
         found=repr(name),
-        expected=" or ".join(target.name for target in TARGETS),
-        remedy=_hint(name)
+        expected=" or ".join(names),
+        remedy=target_hint(name)
+        or did_you_mean(str(name), names)
         or "or name a kernel table, a .json file that tools/make_kernel_table.py writes",
     )
 
@@ -358,7 +361,7 @@ def of_provider(provider: str) -> Target | None:
 
 def provider_named(name: str) -> str:
     """Return the execution provider that a target stands for, of its name; any other name as is."""
-    named = (target.provider for target in TARGETS if target.name == name)
+    named = (target.provider for target in TARGETS if target.name == _named(name))
     return next((provider for provider in named if provider is not None), name)
 
 

@@ -277,7 +277,9 @@ def test_short_names_and_providers_are_understood(name: str, meant: str) -> None
         ("ort", "name the provider"),
         ("mps", "did you mean coreml?"),
         ("aarch64", "did you mean cpu-arm64?"),
-        ("tpu", "name a kernel table"),
+        ("fpga", "name a kernel table"),
+        ("cdua", "did you mean 'cuda'?"),
+        ("tpu", "did you mean any"),
     ],
 )
 def test_a_name_of_several_targets_is_answered(name: str, answer: str) -> None:

@@ -26,7 +26,7 @@ from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
 from amp_rewrite.runtimes.ort.providers import is_plugin
-from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, arm_hint
+from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, target_hint
 
 _SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
@@ -146,7 +146,7 @@ def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
             where=provider,
             found=answer["runtime"],
             expected=" or ".join(providers) or "a provider that registers kernels",
-            remedy=arm_hint(provider)
+            remedy=target_hint(provider)
             or "install the runtime that it is built into, or name its package with --package",
         )
     grouped: dict[str, dict[str, list[_Row]]] = {}

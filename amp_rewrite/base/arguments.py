@@ -117,6 +117,13 @@ def one_of(name: str, value: object, known: Collection[str], *, error: Raised = 
     return value
 
 
+def refuse(given: Mapping[str, object], why: str, remedy: str) -> None:
+    """Refuse options of the command line, by flag, that were given; None and False are not."""
+    for flag, value in given.items():
+        if value not in (None, [], ()) and value is not False:
+            raise OptionError(f"{flag} {why}", remedy=remedy)
+
+
 def function(name: str, value: object) -> Callable[..., Any] | None:
     """Return an argument that is a function, or None."""
     if value is not None and not callable(value):

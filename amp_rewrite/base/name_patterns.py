@@ -21,7 +21,8 @@ EXPRESSION = "re:"
 
 REMEDY = "* is any text in a name, and re: begins a regular expression"
 
-_MOST = 3
+_MOST, _FEW = 3, 5
+"""How many names an error has: the nearest, and of those that are not near."""
 
 _MANY = 20_000
 """Comparing with more names than that would take longer than a user waits for an error."""
@@ -83,6 +84,7 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
     distinct = list(dict.fromkeys(name for name in names if name))
     sought = wanted.lower()
     close = [name for name in distinct if sought in name.lower()] if sought else []
+    close.sort(key=lambda name: not name.lower().startswith(sought))
     if len(close) < _MOST:
         lower = {name.lower(): name for name in distinct[:_MANY]}
         close += [lower[match] for match in get_close_matches(sought, lower, _MOST)]
@@ -96,6 +98,7 @@ def did_you_mean(wanted: str, names: Iterable[str]) -> str | None:
 
 
 def suggestion(wanted: str, names: Iterable[str], kind: str) -> str:
-    """Return what an error says was expected: the nearest names, or what kind of name."""
-    names_nearby = nearest(wanted, names)
-    return " or ".join(map(repr, names_nearby)) if names_nearby else kind
+    """Return what an error says was expected: the nearest names, all of a few, or what kind."""
+    distinct = list(dict.fromkeys(name for name in names if name))
+    meant = nearest(wanted, distinct) or (distinct if len(distinct) <= _FEW else [])
+    return " or ".join(map(repr, meant)) or kind

@@ -30,7 +30,7 @@ FLAGS: Mapping[str, str] = {
     "--lora": "add adapters with PEFT before the export; --freeze names what is not trained",
     "--lora-option": "add adapters with PEFT before the export; --freeze names what is not trained",
     "--measure": "time the files with `amp-rewrite run`",
-    "--metric": "in Python, Trainer.train(metrics=[function]) measures more than the accuracy",
+    "train:--metric": "in Python, Trainer.train(metrics=[function]) measures what you choose",
     "--min-delta": "in Python, amp.callbacks.EarlyStopping(min_delta=...) ends training early",
     "--monitor": "in Python, amp.callbacks.EarlyStopping(monitor=...) says what to watch",
     "--no-decay": 'in Python, ParameterGroups(optimizer, no_decay="bias,norm") spares variables',
@@ -43,7 +43,7 @@ FLAGS: Mapping[str, str] = {
     "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
     "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
     "--recompute": "--accumulate makes an update of several smaller batches",
-    "--resume": "tune again with a longer --budget",
+    "tune:--resume": "tune again with a longer --budget",
     "--restore": "in Python, session.restore(path) begins with a checkpoint",
     "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
     "--save-costs": "op lists and --deny-op choose the types",
@@ -57,7 +57,7 @@ FLAGS: Mapping[str, str] = {
     "--warm-up": "in Python, an optimizer takes LinearWarmUp(rate, steps)",
     "--write-slower": "every file that passes is written; `amp-rewrite run` times it",
 }
-"""Option of a command -> the remedy."""
+"""Option, with its command where others may mean something else by it -> the remedy."""
 
 NAMES: Mapping[str, str] = {
     "MultiLossScaleOptimizer": "minimize one loss, the weighted sum, with LossScaleOptimizer",

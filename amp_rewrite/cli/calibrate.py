@@ -24,7 +24,7 @@ def calibrate(
     quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
-    common.check_files([model], data, output=output)
+    common.check_files([model], data, op_list=output)
     common.announce_time([model], data, quiet=quiet)
     with progress_bar("calibrating", quiet=quiet) as progress:
         calibration = run(

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from click.exceptions import Exit
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.atomic import writing
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.rewriting.plan.options import RewriteOptions, option_words
-from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 
@@ -52,29 +51,20 @@ def check(
     or with --original, then reports what static rules flag.
     Exit status: 0 passed, 1 failed, 4 in doubt (unsafe by the rules alone, for example) or not run.
     For a float32 model, lists what a conversion to --precision would keep in float32.
-    Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
+    With several files, --format or --summary, each file gets one line. model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
+    of_run = {"--data": data, "--original": original, "--stress": stress, "--provider": provider}
     if len(models) > 1 or format_ is not None or summary is not None:
-        of_one_model = {
-            "--data": data,
-            "--original": original,
-            "--stress": stress is not None,
-            "--provider": provider,
-            "--report": report,
-        }
-        for flag in (flag for flag, value in of_one_model.items() if value):
-            raise OptionError(
-                f"{flag} is about one model, without --format and --summary", remedy="omit it"
-            )
+        why = "is about one model, without --format and --summary"
+        arguments.refuse({**of_run, "--report": report}, why, "omit it")
         common.check_files(models, summary=summary)
         _check_files(models, options, format_ or common.Format.TEXT, summary, run=run)
         return
     [model] = models
-    if not run and (data or stress or provider or original):
-        remedy = "omit --data, --original, --stress and --provider"
-        raise OptionError("--no-run runs nothing", remedy=remedy)
+    if not run:
+        arguments.refuse(of_run, "has no effect with --no-run", "omit one of them")
     common.check_files(models, data, report=report)
     common.announce_time(models, data, runs=run, quiet=quiet)
     with progress_bar("checking", quiet=quiet) as progress:
@@ -88,14 +78,13 @@ def check(
             providers=() if provider is None else [provider_named(provider)],
             progress=progress,
         )
-    if report is not None:
-        write_text(report, safety.to_json())
-    if not quiet:
-        common.say_target(options, safety.target, common.console(), provider)
-        common.console().print_judged(safety.verdict, safety.lines())
-        if not safety.ok and safety.computes != FLOAT32.name:
-            common.console().print("next: Repair it: compute in float32 what is unsafe.")
-            common.console().print(f"  {_repair(model, data, options)}")
+    common.write_report(report, safety.to_json)
+    out = common.console(quiet=quiet)
+    common.say_target(options, safety.target, out, provider)
+    out.print_judged(safety.verdict, safety.lines())
+    if not safety.ok and safety.computes != FLOAT32.name:
+        out.print("next: Repair it: compute in float32 what is unsafe.")
+        out.print(f"  {_repair(model, data, options)}")
     if not safety.ok:
         raise Exit(safety.verdict.exit_status)
 

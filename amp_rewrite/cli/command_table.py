@@ -5,6 +5,7 @@ What users of other converters type is understood where it means one thing, else
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ import click
 from click.exceptions import Exit
 
 from amp_rewrite.base import removed
+from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.cli.common import INTERRUPTED
 from amp_rewrite.cli.parameters import GROUPS, MAIN, command_of
 from amp_rewrite.errors import OptionError
@@ -29,7 +31,7 @@ COMMANDS: Mapping[str, str] = {
         "Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."
     ),
     "localise": "Print what each rounding adds to the error of the outputs, the most first.",
-    "tune": "Find the least float32 with which MODEL is within a tolerance on your data.",
+    "tune": "Keep as little as possible in float32, so that MODEL meets a tolerance on your data.",
     "check-lists": (
         "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),
@@ -115,34 +117,61 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 FIRST = ("amp-rewrite demo", "amp-rewrite convert model.onnx -o model.fp16.onnx")
 """The examples at the end of the list of commands."""
 
-ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
+ELSEWHERE = {
+    "compare": "verify",
+    "benchmark": "run",
+    "bench": "run",
+    "validate": "check",
+    "localize": "localise",
+    "rewrite": "convert",
+}
 """Command elsewhere -> the command that does the same."""
 
-_HINTS = {
-    **dict.fromkeys(("--fp16", "--half", "--float16"), "--precision float16, the default"),
-    **dict.fromkeys(("--bf16", "--bfloat16"), "--precision bfloat16"),
-    **dict.fromkeys(("--op-block-list", "--op_block_list"), "--deny-op OPERATOR"),
-    **dict.fromkeys(("--node-block-list", "--node_block_list"), "--deny-node NAME"),
-    **dict.fromkeys(
-        ("--exclude", "--skip", "--nodes-to-exclude", "--nodes_to_exclude"),
-        "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node",
+_ANSWERS = {
+    "--precision float16, the default": "--fp16 --half --float16",
+    "--precision bfloat16": "--bf16 --bfloat16",
+    "--precision float16 or bfloat16": "--dtype",
+    "the type is that of the model": "verify:--precision repair:--precision run:--precision",
+    "`amp-rewrite convert --precision float32` widens a model": "--fp32 --float32",
+    "models are converted to float16 or bfloat16 only": "--int8",
+    "--deny-op OPERATOR": "--op-block-list",
+    "--deny-node NAME": "--node-block-list",
+    "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node": (
+        "--exclude --skip --nodes-to-exclude"
     ),
-    **dict.fromkeys(("--fp32", "--float32"), "convert --precision float32 widens a model"),
-    "--int8": "models are converted to float16 or bfloat16 only",
-    "--tolerance": "--rtol is the tolerance, relative to the output's peak",
-    "--atol": "--rtol is the tolerance, relative to the output's peak",
-    "--calibration-data": "--data FILE.npz names the inputs",
-    "--calibration_data": "--data FILE.npz names the inputs",
-    "--device": "--target names what the model is for, --provider what it runs on",
-    "--dtype": "--precision float16 or bfloat16",
-    **dict.fromkeys(("--input", "-i", "--model", "-m"), "the model is the first argument"),
-    **dict.fromkeys(("--inputs", "--samples"), "--data FILE.npz names the inputs' values"),
-    **dict.fromkeys(("--input-shape", "--input_shape", "--shape"), "--dim NAME=LENGTH"),
-    "--json": "--report FILE.json writes a report",
-    **dict.fromkeys(("--force", "-f", "--overwrite", "-y"), "files are replaced without asking"),
-    "--no-verify": "nothing is verified without --data, --verify, --stress or --strict",
+    "--rtol is the tolerance, relative to the output's peak": "--tolerance --atol",
+    "--tolerance is the error, relative to an output's spread, that is too large": (
+        "localise:--rtol localise:--atol localise:--metric"
+    ),
+    "--target names the runtime that the model is for, --provider what runs it": "--device --gpu",
+    "--provider names what runs it": "--target",
+    "the model is the first argument; --data FILE.npz has the inputs' values": "--input -i",
+    "the model is the first argument": "--model -m",
+    "--data FILE.npz has the inputs' values": "--calibration-data --inputs --samples",
+    "--dim NAME=LENGTH": "--input-shape --shape",
+    "free dimensions get lengths by themselves; edit the arrays for others": (
+        "inputs:--dim inputs:--shape inputs:--input-shape"
+    ),
+    "`amp-rewrite inputs --batches N` makes data": "--batches",
+    "`amp-rewrite repair` does": "--fix",
+    "`amp-rewrite train` trains the step": "train-step:--epochs train-step:--data",
+    "`amp-rewrite train-step` builds the step with it": (
+        "train:--optimizer train:--loss train:--precision train:--option"
+    ),
+    "--learning-rate RATE": "--lr",
+    "--option KEY=VALUE gives the optimizer an argument": "--weight-decay --momentum --beta1",
+    "--eval FILE has held-out data": "--validation --valid --test",
+    "--report FILE.json writes a report": "--json -o --output",
+    "--folder FOLDER": "demo:-o demo:--output",
+    "files are replaced without asking": "--force -f --overwrite -y",
+    "nothing is verified without --data, --verify, --stress or --strict": "--no-verify",
 }
-"""Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec) -> what to use here."""
+"""Remedy -> options elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec). It is for
+commands that have an option that it names, or if it names a command."""
+
+_HINTS = {flag: hint for hint, flags in _ANSWERS.items() for flag in flags.split()}
+
+_WRITTEN = (".onnx", ".yaml", ".npz")
 
 
 def command(name: str) -> Any:
@@ -195,19 +224,13 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, _with_output(self, ctx, args))
         except click.NoSuchOption as error:
-            flag, message = error.option_name, error.message
-            if flag in removed.FLAGS:
-                message = f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
-            elif flag in _HINTS:
-                message = f"No such option: {flag}; {_HINTS[flag]}"
-            else:
+            raise click.UsageError(_unknown(self, error.option_name), ctx) from error
+        except click.MissingParameter as error:
+            needs = error.param is not None and error.param.name == "data"
+            if not needs or self.name not in ("calibrate", "run", "tune"):
                 raise
-            raise click.UsageError(message, ctx) from error
-        except click.UsageError as error:
-            if "extra argument" not in error.message or not _output_of(self):
-                raise
-            message = f"{error.message}; -o FILE replaces an existing file"
-            raise click.UsageError(message, ctx) from error
+            how = "`amp-rewrite inputs MODEL -o inputs.npz` makes some"
+            raise click.MissingParameter(how, ctx, error.param) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of each group."""
@@ -253,20 +276,50 @@ def understood(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _output_of(command: click.Command) -> click.Parameter | None:
-    return next((p for p in command.params if p.name == "output"), None)
+def _unknown(command: click.Command, flag: str) -> str:
+    """Return what to say of an option that a command does not have."""
+    name, word = flag.replace("_", "-"), flag.strip("-")
+    own = [each for p in command.params for each in p.opts if each.startswith("--")]
+    for key in (f"{command.name}:{name}", name):
+        if key in removed.FLAGS:
+            return f"{flag} was removed in 0.1.0; {removed.FLAGS[key]}"
+        hint = _HINTS.get(key, "--")
+        named = re.findall(r"--[\w-]*", hint)
+        if not named or hint.startswith("`") or {*named} & {*own}:
+            return f"No such option: {flag}; {hint}"
+    if word in COMMANDS:
+        return f"No such option: {flag}; `amp-rewrite {word}` is a command of its own"
+    meant = " or ".join(f"--{near}" for near in nearest(word, (each[2:] for each in own)))
+    return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant and word[1:] else "")
 
 
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
-    """Return arguments in which an argument too many is the output, if there is none."""
-    output = _output_of(command)
-    if output is None or "--" in args:
-        return args
+    """Return arguments in which an argument too many is the output, if there is none.
+
+    Raises:
+        UsageError: It is a file that exists, or what belongs to an option.
+    """
     try:
         values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
     except Exception:  # noqa: BLE001 the command says what is wrong
         return args
-    if len(extra) != 1 or values.get("output") is not None or Path(extra[0]).exists():
+    if not extra or "--" in args:
         return args
-    at = len(args) - 1 - args[::-1].index(extra[0])
-    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), extra[0]]
+    word, at = extra[0], len(args) - 1 - args[::-1].index(extra[0])
+    before, value = args[max(0, at - 2)], args[max(0, at - 1)]
+    of = {flag: p for p in command.params for flag in p.opts}
+    end, is_new = Path(word).suffix, not Path(word).exists()
+    is_other, said = end not in _WRITTEN, None
+    if getattr(of.get(value), "is_flag", False) and is_other:
+        said = f"{value} takes no value"
+    elif getattr(of.get(before), "multiple", False) and (is_other or end == Path(value).suffix):
+        said = f"{before} takes one value; repeat it: {before} {word}"
+    elif "--data" in of and "data" not in values and end in (".npz", ".csv") and not is_new:
+        said = f"name data with --data {word}"
+    elif "--output" not in of or values.get("output") is not None or len(extra) > 1:
+        return args
+    elif not is_new:
+        said = f"it exists already; -o {word} replaces it"
+    if said is not None:
+        raise click.UsageError(f"Got unexpected extra argument {word!r}; {said}", ctx)
+    return [*args[:at], *args[at + 1 :], "--output", word]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,14 +52,11 @@ class PlainConsole(NamedTuple):
             self.print(line, style=None if number else style)
 
 
-def console(*, quiet: bool = False) -> PlainConsole:
-    """Return the console for results; it prints nothing if `quiet`."""
-    return PlainConsole(quiet=quiet)
+console = PlainConsole
+"""Returns the console for results; it prints nothing if `quiet`."""
 
-
-def error_console() -> PlainConsole:
-    """Return the console for errors, warnings and progress."""
-    return PlainConsole(stderr=True)
+error_console = partial(PlainConsole, stderr=True)
+"""Returns the console for errors, warnings and progress."""
 
 
 def say_target(options: RewriteOptions, taken: str, out: PlainConsole, *others: str | None) -> None:
@@ -125,24 +123,18 @@ PROVIDER = option(
     "Also test on this execution provider (or target); outputs must pass too.",
     group=CHECKING,
 )
+INPUT_RANGE = option(
+    None, "NAME=LOW:HIGH: the range of an input's values; made-up inputs are in it.", group=CHECKING
+)
 WRITE_FAILED = option(False, "Write the model even if it fails.", group=CHECKING)
 REPORT = option(None, "Write a JSON report here.", group=OUTPUT)
 QUIET = option(False, "Print errors only.", "--quiet", "-q", group=OUTPUT)
 OPSET = option(
     "auto",
-    "Opset to convert to first, if float32 outputs stay the same. auto: only if bfloat16 gains; "
-    "keep: never.",
+    "Opset to convert to first: a number, auto (only if bfloat16 gains) or keep. The float32 "
+    "outputs must stay the same.",
     group=TYPES,
 )
-
-
-def refuse_unused(
-    given: Mapping[str, object], without: str, remedy: str, *, is_there: object
-) -> None:
-    """Refuse options, by their flags, that have no effect if something else is not there."""
-    for flag, value in given.items():
-        if value is not None and not is_there:
-            raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
 
 
 def check_files(
@@ -155,13 +147,11 @@ def check_files(
     from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
 
     inputs = [*models]
-    for model in inputs:
-        if model.is_dir():
-            remedy = f"name a model: {model}/*.onnx"
-            raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
     read = _files_of(data) if data else []
     outputs = {name: path for name, path in written.items() if path is not None}
     for name, path in outputs.items():
+        if name == "op_list" and path.suffix == ".onnx":
+            raise OptionError("an op list is written, no model", where=path, expected="NAME.yaml")
         try:
             refuse_same(str(path), map(str, inputs), "the output is the input")
         except SaveError as error:
@@ -237,6 +227,14 @@ def make_folder(folder: Path) -> None:
 
     with writing("folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_report(path: Path | None, text: Callable[[], str]) -> None:
+    """Write a report, if a path was given."""
+    if path is not None:
+        from amp_rewrite.rewriting.report.write_text import write_text
+
+        write_text(path, text())
 
 
 class Format(StrEnum):

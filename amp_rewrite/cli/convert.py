@@ -9,6 +9,7 @@ from pathlib import Path
 
 from click.exceptions import Exit
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.common import PlainConsole
@@ -21,7 +22,6 @@ from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions, optio
 from amp_rewrite.rewriting.report.gains import sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report
-from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
@@ -72,6 +72,7 @@ def convert(
 ) -> None:
     """Convert MODEL to mixed precision.
 
+    With --precision float32, MODEL becomes a float32 model again.
     For a folder, --output names a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
     only if it passes.
@@ -109,7 +110,7 @@ def convert(
                 annotate=annotate,
                 opset=opset,
                 replace_forms=replace,
-                data=by_model(data or ()),
+                data=by_model(model, data or ()),
                 progress=progress,
             )
         common.say_cpu(common.console(quiet=quiet), options.target)
@@ -141,8 +142,7 @@ def convert(
         if html is not None:
             progress("writing the page")
             outcome.write_page(html)
-    if report is not None:
-        write_text(report, done.to_json(outcome.report))
+    common.write_report(report, lambda: done.to_json(outcome.report))
     if not quiet:
         outcome.print(provider, verbose=verbose)
     if done.missing is not None:
@@ -262,14 +262,9 @@ class _Outcome:
 
 def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> None:
     """Refuse options about 16-bit types and about verdicts."""
-    words = [words[0] for words in option_words(options)]
-    extra = [word for word in words if word not in _TAKEN]
-    extra += [flag for flag, value in beside.items() if value]
-    if extra:
-        raise OptionError(
-            f"{extra[0]} has no effect with --precision float32",
-            remedy="omit it, or use --precision float16 or bfloat16",
-        )
+    given = {words[0]: words for words in option_words(options) if words[0] not in _TAKEN}
+    remedy = "omit it, or use --precision float16 or bfloat16"
+    arguments.refuse({**given, **beside}, "has no effect with --precision float32", remedy)
 
 
 def _widen_file(

@@ -39,8 +39,9 @@ def demo(
     options: RewriteOptions,
 ) -> None:
     """Build a small image classifier, convert it, and compare it with float32."""
+    _ = options.low  # not float32
     used = folder or Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
-    used.mkdir(parents=True, exist_ok=True)
+    common.make_folder(used)
     try:
         _run_commands(used, options)
     except BaseException:  # Ctrl-C too: no line named the temporary folder

@@ -11,9 +11,8 @@ from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
 from amp_rewrite.loop.doctor import doctor as examine
-from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
+from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 
 
 def doctor(
@@ -54,8 +53,7 @@ def doctor(
             "emulate": not provider if emulate is None else emulate,
         },
     )
-    if report is not None:
-        write_text(report, json.dumps(diagnosis.to_dict(), indent=1))
+    common.write_report(report, lambda: json.dumps(diagnosis.to_dict(), indent=1))
     if not quiet:
         common.say_cpu(common.console(), *(provider or ()))
         _print(diagnosis, top)
@@ -74,7 +72,11 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     out.print(diagnosis.to_text())
     losing = diagnosis.losing()
     for layer in losing[:top]:
-        out.print(_line(layer))
+        out.print(
+            f"underflow: {layer.layer}: {layer.zeros:.1%} of {layer.elements} elements of a "
+            f"gradient are zero, {layer.lost:.1%} of those that are not in float32; they live at "
+            f"loss scale {layer.lives_at:g}"
+        )
     if len(losing) > top:
         out.print(f"... and {len(losing) - top} more layers")
     if diagnosis.layers and not losing:
@@ -82,11 +84,3 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     if diagnosis.scales is not None:
         lives, most = diagnosis.scales
         out.print(f"all layers live at loss scale {lives:g}; none overflows up to {most:g}")
-
-
-def _line(layer: LayerUnderflow) -> str:
-    return (
-        f"underflow: {layer.layer}: {layer.zeros:.1%} of {layer.elements} elements of a gradient "
-        f"are zero, {layer.lost:.1%} of those that are not in float32; they live at loss scale "
-        f"{layer.lives_at:g}"
-    )

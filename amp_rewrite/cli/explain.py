@@ -19,7 +19,8 @@ from amp_rewrite.rewriting.report.explain import explain as explain_node
 def explain(
     model: Path = argument("The ONNX model, before rewriting."),
     nodes: list[str] | None = argument(
-        "Names of nodes, modules (encoder.layers.0) or values. Default: all nodes.", None
+        "Names or patterns of nodes, modules (encoder.layers.*) or values. Default: all nodes.",
+        None,
     ),
     *,
     opset: str = common.OPSET,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 
+from amp_rewrite.base import arguments
 from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
-from amp_rewrite.rewriting.report.write_text import write_text
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.folder_report import FolderReport
@@ -25,24 +25,25 @@ def refuse_for_folder(
     folder: Path, report: Path | None, of_one_model: Mapping[str, object]
 ) -> None:
     """Refuse a report in the folder, and options about one model, by their flags."""
-    for flag, value in of_one_model.items():
-        if value:
-            raise OptionError(
-                f"{flag} is about one model, and {folder} is a folder",
-                remedy="omit it, or name a model in the folder",
-            )
+    why, remedy = f"is about one model, and {folder} is a folder", "or name a model in the folder"
+    arguments.refuse(of_one_model, why, f"omit it, {remedy}")
     if report is not None and report.resolve().is_relative_to(folder.resolve()):
         raise OptionError("the report would lie in the folder that is read", where=report)
 
 
-def by_model(data: Iterable[Path]) -> dict[str, list[Path]]:
+def by_model(folder: Path, data: Iterable[Path]) -> dict[str, list[Path]]:
     """Return the data of models by their names, from words such as "encoder=samples/"."""
     named: dict[str, list[Path]] = {}
     for word in map(str, data):
         name, is_named, path = word.partition("=")
         if not is_named:
-            remedy = f"write --data MODEL={word}, with the name of a model in the folder"
-            raise OptionError("--data of a folder says of no model", found=word, remedy=remedy)
+            models = [file.stem for file in sorted(folder.rglob("*.onnx"))]
+            raise OptionError(
+                "--data of a folder does not say for which of its models",
+                found=word,
+                expected=" or ".join(map(repr, models[:_SHOWN])),
+                remedy=f"write --data MODEL={word}",
+            )
         named.setdefault(name, []).append(Path(path))
     return named
 
@@ -66,8 +67,7 @@ def finish_folder(
     folder_report: FolderReport, report: Path | None, *, quiet: bool, strict: bool
 ) -> None:
     """Print the report of a folder, write it, and leave with the worst status."""
-    if report is not None:
-        write_text(report, folder_report.to_json())
+    common.write_report(report, folder_report.to_json)
     out = common.console(quiet=quiet)
     for line in folder_report.lines():
         out.print(line)

@@ -19,6 +19,7 @@ from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_bytes
 
 _SUFFIX = ".npz"
+_OTHERS = (".csv", ".tsv", ".npy", ".json", ".txt", ".onnx")
 _FEW = 4
 """Batches in a folder, if nothing is said."""
 
@@ -32,7 +33,7 @@ def inputs(
         None, f"Number of batches. Default: {_FEW} in a folder, else 1.", min=1
     ),
     seed: int = option(0, "Seed of the random numbers.", min=0),
-    input_range: list[str] | None = option(None, "NAME=LOW:HIGH: the range of an input's values."),
+    input_range: list[str] | None = common.INPUT_RANGE,
     quiet: bool = common.QUIET,
 ) -> None:
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
@@ -58,8 +59,13 @@ def _files(output: Path, batches: int | None) -> list[Path]:
                 remedy=f"name a folder: -o {output.with_suffix('')}",
             )
         return [output]
-    if output.is_file():
-        raise OptionError("it is a file", where=output, expected="NAME.npz or a folder")
+    if output.is_file() or output.suffix in _OTHERS:
+        raise OptionError(
+            "inputs are written as .npz",
+            where=output,
+            expected="NAME.npz or a folder",
+            remedy=f"-o {output.with_suffix(_SUFFIX)}",
+        )
     count = batches or _FEW
     digits = len(str(count - 1))
     files = [output / f"{i:0{digits}}{_SUFFIX}" for i in range(count)]
@@ -77,10 +83,10 @@ def _files(output: Path, batches: int | None) -> list[Path]:
 def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    rows = (
-        (name, str(made_up.roles[name].role), str(array.dtype), _shape(array), _values(array))
-        for name, array in made_up.batches[0].items()
-    )
+    rows: list[tuple[str, ...]] = []
+    for name, array in made_up.batches[0].items():
+        shape = " x ".join(map(str, array.shape)) or "one number"
+        rows.append((name, str(made_up.roles[name].role), str(array.dtype), shape, _values(array)))
     out.print_all(aligned(("input", "read as", "type", "shape", "values"), rows))
     out.print(f"wrote {counted(len(made_up.batches), 'batch')} to {output}")
     name = next(iter(made_up.batches[0]), None)
@@ -92,10 +98,6 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
     out.print("next: Convert with these inputs; the result is written only if it passes.")
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
-
-
-def _shape(array: Any) -> str:
-    return " x ".join(map(str, array.shape)) or "one number"
 
 
 def _values(array: Any) -> str:

@@ -14,7 +14,6 @@ from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.distance import ERROR
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.write_text import write_text
 
 
 @with_rewrite_options
@@ -42,14 +41,11 @@ def localise(
     common.announce_time(models, data, quiet=quiet)
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     budget = error_budget(original, [*data] if data else made_up, options, rewritten=rewritten)
-    if report is not None:
-        write_text(report, json.dumps(budget.to_dict(), indent=1))
-    if not quiet:
-        out = common.console()
-        common.say_target(options, budget.target, out)
-        if not data:
-            out.print("These inputs are made up; use --data for real ones.")
-        for line in budget.lines(top):
-            out.print(line)
+    common.write_report(report, lambda: json.dumps(budget.to_dict(), indent=1))
+    out = common.console(quiet=quiet)
+    common.say_target(options, budget.target, out)
+    if not data:
+        out.print("These inputs are made up; use --data for real ones.")
+    out.print_all(budget.lines(top))
     if not all(error <= tolerance for error in budget.predicted.values()):
         raise Exit(common.FAILED)

@@ -105,7 +105,7 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     sentence = declared.help
     if several:
         settings["multiple"] = True
-        sentence = f"{sentence.removesuffix('.')}; repeatable."
+        sentence = f"{sentence} Repeatable."
     if declared.callback is not None:
         settings["callback"] = declared.callback
     choices = declared.choices
@@ -144,9 +144,20 @@ class _PathType(click.Path):
         return NewFolder(found) if str(value).endswith(("/", os.sep)) else found
 
 
+class _NumberType(click.types.FloatParamType):
+    """A number, also as a percentage."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the number."""
+        plain: Any = str(value).removesuffix("%")
+        return super().convert(plain, param, ctx) / (1 if plain == str(value) else 100)
+
+
 def _checked_type(type_: type, least: int | None) -> click.ParamType | type:
     if least is not None:
         return click.IntRange(min=least)
+    if type_ is float:
+        return _NumberType()
     if issubclass(type_, Path):
         return _PathType(path_type=Path)
     if issubclass(type_, Enum):

@@ -8,6 +8,7 @@ from typing import cast, get_args
 
 from click.exceptions import Exit
 
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
@@ -17,7 +18,6 @@ from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.rewriting.plan.options import RewriteOptions, Weights
-from amp_rewrite.rewriting.report.write_text import write_text
 
 
 @with_rewrite_options
@@ -55,14 +55,14 @@ def repair(
     Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
     with the same model in float32, or with --original, and written only if it passes. A file that
     ONNX Runtime cannot load is not written.
-    Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
+    Exit status: 0 written; 1 failed; 3 something unsafe is left; 4 in doubt.
     """
-    unused = {"--rtol": rtol, "--budget": budget, "--original": original}
-    is_verified = data or verify
-    common.refuse_unused(unused, "verification", "--data or --verify", is_there=is_verified)
+    runs = bool(data) or verify
+    if not runs:
+        unused = {"--rtol": rtol, "--budget": budget, "--original": original}
+        arguments.refuse(unused, "has no effect without verification", "add --data or --verify")
     output = common.in_folder(output, model.name)
     common.check_files([model], data, output=output, report=report)
-    runs = bool(is_verified)
     common.announce_time([model], data, runs=runs, quiet=quiet, budget=budget or "10m")
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
@@ -84,8 +84,7 @@ def repair(
                 repaired.save(output, write_failed=write_failed, progress=progress)
             except VerdictError as error:
                 refused, written = error, False
-    if report is not None:
-        write_text(report, repaired.to_json())
+    common.write_report(report, repaired.to_json)
     if not quiet:
         common.say_target(options, repaired.target, common.console())
         _print(repaired, output, refused, written=written)

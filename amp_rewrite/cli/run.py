@@ -10,23 +10,23 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import argument, option
+from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import run_on
-from amp_rewrite.numerics.inputs.batches import npz_bytes, read_batch
-from amp_rewrite.rewriting.report.write_text import write_bytes, write_text
+from amp_rewrite.numerics.inputs.batches import npz_bytes
+from amp_rewrite.rewriting.report.write_text import write_bytes
 from amp_rewrite.targets import CPU
 
 
 def run(
     model: Path = argument("The model to run, unchanged."),
-    data: Path = option(..., "An .npz file with one array per input."),
+    data: Path = option(..., f"{common.DATA_HELP} The first batch runs."),
     provider: str | None = option(
         None,
         f"Execution provider, or a target's name; openvino is the OpenVINO engine. Default: {CPU}.",
     ),
     original: Path | None = option(
         None,
-        "The float32 model, to compare times: both run in turn, and ORIGINAL once more "
-        "in the types that the engine chooses.",
+        "The float32 model, to compare times. It also runs in the types that the engine chooses.",
     ),
     output: Path | None = option(None, "Save the outputs here (.npz).", "-o"),
     repeat: int = option(10, "Timed runs after the first run.", min=0),
@@ -35,21 +35,19 @@ def run(
     quiet: bool = common.QUIET,
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
+    if output is not None and output.suffix != ".npz":
+        raise OptionError("outputs are written as .npz", where=output, expected="NAME.npz")
     models = [model] if original is None else [model, original]
     common.check_files(models, [data], output=output, report=report)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
-        device_run = run_on(
-            model, read_batch(data), named, repeat=repeat, threads=threads, original=original
-        )
+        device_run = run_on(model, data, named, repeat=repeat, threads=threads, original=original)
     if output is not None:
         write_bytes(output, npz_bytes(_name_arrays(device_run.outputs)))
-    if report is not None:
-        write_text(report, device_run.to_json())
-    if not quiet:
-        out = common.console()
-        out.print_all(device_run.lines())
-        common.say_cpu(out, provider)
+    common.write_report(report, device_run.to_json)
+    out = common.console(quiet=quiet)
+    out.print_all(device_run.lines())
+    common.say_cpu(out, provider)
 
 
 def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:

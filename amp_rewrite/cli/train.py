@@ -71,8 +71,9 @@ def train(
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
-    unused = {"--checkpoint-every": checkpoint_every or None}
-    common.refuse_unused(unused, "--checkpoint", "--checkpoint", is_there=checkpoint)
+    if checkpoint is None:
+        needing = {"--checkpoint-every": checkpoint_every or None, "--resume": resume}
+        arguments.refuse(needing, "has no effect without --checkpoint", "add --checkpoint FILE")
     read = [data] if held_out is None else [data, held_out]
     common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())

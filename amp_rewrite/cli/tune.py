@@ -22,20 +22,20 @@ def tune(
     output: Path = common.LIST_FILE,
     metric: str = option(METRICS[0], f"What to measure: {' or '.join(METRICS)}.", choices=METRICS),
     rtol: float | None = option(
-        None, "The largest loss to accept; of cosine, 1 - cosine. Default: that of the metric."
+        None, "The largest error to accept; for cosine, 1 - cosine. Default: that of the metric."
     ),
     budget: str = option("10m", "Time for all of it: 90s, 10m, 1h."),
     *,
     options: RewriteOptions,
     quiet: bool = common.QUIET,
 ) -> None:
-    """Find the least float32 with which MODEL is within a tolerance on your data.
+    """Keep as little as possible in float32, so that MODEL meets a tolerance on your data.
 
-    OUTPUT is an op list for `convert --lists`. Exit status 1: no choice holds; 3: only float32
-    holds.
+    OUTPUT is an op list for `convert --lists`. Exit status 1: no choice meets the tolerance; 3:
+    only float32 does.
     """
     limit = common.seconds(budget)
-    common.check_files([model], data, output=output)
+    common.check_files([model], data, op_list=output)
     common.announce_time([model], data, quiet=quiet)
     with progress_bar("tuning", quiet=quiet) as progress:
         tuning = run(

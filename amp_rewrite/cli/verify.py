@@ -8,6 +8,7 @@ from pathlib import Path
 from click.exceptions import Exit
 
 from amp_rewrite import targets
+from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, argument, option
@@ -16,7 +17,6 @@ from amp_rewrite.numerics.budget.error_budget import error_budget
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges
-from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
@@ -40,23 +40,14 @@ def verify(
     rtol: float | None = option(
         None,
         "The largest allowed error of every element, relative to the output's peak. "
-        "Default: 4.5 % of an output's spread, as a whole.",
+        "Default: the error of all elements together is at most 4.5 % of an output's spread.",
     ),
     atol: float | None = option(
         None, "Absolute tolerance of every element, added to --rtol.", group=CHECKING
     ),
     seed: int = option(0, "Seed of made-up inputs.", group=CHECKING),
-    provider: str | None = option(
-        None,
-        "Also run REWRITTEN on this execution provider (or the provider of this "
-        "target), and compare it with the emulation.",
-        group=CHECKING,
-    ),
-    input_range: list[str] | None = option(
-        None,
-        "NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
-        group=CHECKING,
-    ),
+    provider: str | None = common.PROVIDER,
+    input_range: list[str] | None = common.INPUT_RANGE,
     target: str | None = option(
         None,
         "Target whose kernels are emulated. Default: the provider's target, else the "
@@ -64,7 +55,8 @@ def verify(
     ),
     budget: bool = option(
         False,
-        "Also predict the error that rounding makes; a much larger one points at another fault.",
+        "A switch, without a time: also predict the error that rounding makes. A much larger error "
+        "has another cause.",
         group=CHECKING,
     ),
     report: Path | None = common.REPORT,
@@ -75,8 +67,9 @@ def verify(
     Exit status: 0 passed, 1 failed, 4 in doubt or nothing compared.
     """
     stresses = stress is True or (stress is None and not data)
-    unused = {"--stress-budget": stress_budget}
-    common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
+    if not stresses:
+        unused = {"--stress-budget": stress_budget}
+        arguments.refuse(unused, "has no effect without stress inputs", "add --stress")
     common.check_files([original, rewritten], data, report=report)
     common.announce_time([original, rewritten], data, quiet=quiet)
     paths = data[0] if data and len(data) == 1 else data
@@ -104,14 +97,11 @@ def verify(
                 original, feeds, rewritten=rewritten, target=verification.target
             )
             verification = replace(verification, predicted=expected.predicted)
-    if report is not None:
-        write_text(report, verification.to_json())
-    if not quiet:
-        common.say_cpu(common.console(), target, provider)
-        common.console().print_judged(verification.verdict, verification.lines())
-        if verification.precision == FLOAT32.name:
-            common.console().print(
-                f"{rewritten} computes nothing in 16 bits: are the two models in the right order?"
-            )
+    common.write_report(report, verification.to_json)
+    out = common.console(quiet=quiet)
+    common.say_cpu(out, target, provider)
+    out.print_judged(verification.verdict, verification.lines())
+    if verification.precision == FLOAT32.name:
+        out.print(f"{rewritten} has nothing in 16 bits: are the two models in the right order?")
     if not verification.ok:
         raise Exit(verification.verdict.exit_status)

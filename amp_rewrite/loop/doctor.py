@@ -14,6 +14,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
+from amp_rewrite.loop.evaluation import check_fills
 from amp_rewrite.loop.plan_and_progress import Plan, Progress, rest_of_epoch
 from amp_rewrite.loop.trainer import OPTIONS, Trainer
 from amp_rewrite.training.data.as_examples import Batch, as_examples
@@ -59,7 +60,7 @@ def doctor(
 
     Raises:
         OptionError: An argument is impossible.
-        DataError: The data hold no batch.
+        DataError: The data do not fill a batch.
         AmpError: See `Trainer.train`.
     """
     plan = Plan(1, batch, seed, shuffle)
@@ -90,6 +91,7 @@ def _examine_run(
     update: deque[Batch] = deque(maxlen=session.info.accumulate)
     skipped = 0
     examples = as_examples(data, session.info.inputs)
+    check_fills(examples, plan.batch, session)
     batches = rest_of_epoch(examples, plan, at, drop_last=session.fixed_batch)
     for feeds in islice(batches, steps):
         update.append(feeds)

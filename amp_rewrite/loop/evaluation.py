@@ -269,7 +269,7 @@ def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
         return
     if not data.size:
         raise DataError("the data hold no examples", where=data.where)
-    fixed = f"at least {batch}, for the model has a batch of a fixed size"
+    fixed = f"at least {batch} (--batch), for the batch size of the model is fixed"
     raise DataError(
         "too few examples for a batch",
         where=data.where,

@@ -49,7 +49,10 @@ def argument(
     if not equals or key not in defaults:
         names = ", ".join(key for key in defaults if key not in rare)
         raise OptionError(
-            f"{name} takes no such option", found=text, expected=f"KEY=VALUE, {names}"
+            f"{name} takes no such option",
+            found=text,
+            expected=f"KEY=VALUE, where KEY is one of {names}",
+            remedy="use --learning-rate" if key in ("lr", "learning_rate") else None,
         )
     present = defaults[key]
     if isinstance(present, str):

@@ -17,6 +17,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.runtimes.engines import notes_on, own_choices
@@ -77,7 +78,7 @@ def _in_words(seconds: Sequence[float]) -> str:
 
 def run_on(
     model: Source,
-    feeds: Mapping[str, Any],
+    data: Data,
     provider: str = CPU,
     *,
     repeat: int = 10,
@@ -86,14 +87,16 @@ def run_on(
 ) -> DeviceRun:
     """Run a model as it is, without emulation, on an execution provider.
 
-    It runs `repeat` times after the first, in turn with the `original`, if one is given.
+    The first batch of the data runs, `repeat` times after the first, in turn with the `original`,
+    if one is given.
 
     Raises:
-        AmpError: The model or a feed is wrong, the provider cannot be used or cannot run it.
+        AmpError: The model or the data are wrong, the provider cannot be used or cannot run it.
     """
     if repeat < 0:
         raise OptionError("impossible repeat", found=repeat, expected="at least 0")
     loaded = load(model)
+    feeds = next(batches(data, loaded), {})
     evaluator = Evaluator(
         loaded, emulate=False, providers=[provider], threads=threads, profile=True
     )
@@ -110,11 +113,7 @@ def run_on(
     seconds: list[float] = []
     beside: dict[str, list[float]] = {name: [] for name in others}
     specs = next(iter(others.values())).inputs if others else {}
-    wide = {
-        name: widened(value) if isinstance(value, np.ndarray) else value
-        for name, value in feeds.items()
-        if name in specs
-    }
+    wide = {name: widened(value) for name, value in feeds.items() if name in specs}
     for other in others.values():
         other.run(wide)
     for _ in range(repeat):

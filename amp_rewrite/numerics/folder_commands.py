@@ -263,8 +263,9 @@ class _Job:
         if done.missing is not None:
             said = [*done.missing.shortcomings]
         elif conversion is not None and not holds:
-            said = conversion.verdict.lines()
-        entry = ModelEntry(name, None, state, said[0], tuple(said[1:]), record)
+            said = [*conversion.verdict.lines()]
+        more, unknown = tuple(said[1:]), report.unknown_lengths
+        entry = ModelEntry(name, None, state, said[0], more, record, unknown)
         save = done.save if done.is_written or is_float32 else None
         return entry, Ends.of(result.flat, result.plan), save
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from amp_rewrite.base.printable import aligned, counted
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report.records import Shown
 
 State = Literal["changed", "unchanged", "refused", "failed"]
@@ -23,6 +24,7 @@ class ModelEntry:
         output: Under which name it is written; None if it is not.
         state: How it ended, which `said` and `lines` explain.
         report: The JSON report of `convert`; None if it failed.
+        unknown_lengths: Free dimensions of which a length would let sums become 16-bit.
     """
 
     file: str
@@ -31,6 +33,7 @@ class ModelEntry:
     said: str
     lines: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = None
+    unknown_lengths: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -148,6 +151,10 @@ class FolderReport(Shown):
         for model in self.bad:
             yield f"{model.file}: {model.said}"
             yield from (f"  {line}" for line in model.lines)
+        for model in self.models:
+            if model.unknown_lengths:
+                lengths = lengths_to_name(model.unknown_lengths)
+                yield f"{model.file}: sums of unknown length stay float32; name it: {lengths}"
         yield from (f"{file}: left out: {why}" for file, why in self.left_out.items())
         yield from (f"connected, with two types: {line}" for line in self.mismatches)
         if self.connections and not self.mismatches:

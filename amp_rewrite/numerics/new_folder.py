@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.atomic import writing
 
 
 class NewFolder:
@@ -25,8 +25,8 @@ class NewFolder:
         _check_target(self._target, source)
         above, name = os.path.split(self._target)
         self.path = os.path.join(above, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-        with self._writing():
-            os.makedirs(self.path)
+        with writing("folder", self._target):
+            os.mkdir(self.path)
 
     def copy(self, source: str, name: str) -> None:
         """Copy a file, or what a link leads to, to a relative path in the folder.
@@ -48,7 +48,7 @@ class NewFolder:
             SaveError: That folder cannot be made.
         """
         path = os.path.join(self.path, *name.split("/"))
-        with self._writing():
+        with writing("folder", self._target):
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
@@ -58,22 +58,10 @@ class NewFolder:
         Raises:
             SaveError: Something has come there in the meantime.
         """
-        with self._writing():
+        with writing("folder", self._target):
             with suppress(FileNotFoundError):
                 os.rmdir(self._target)  # an empty one, which not every system replaces
             os.rename(self.path, self._target)
-
-    @contextmanager
-    def _writing(self) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise SaveError(
-                "the folder cannot be written",
-                where=self._target,
-                found=error.strerror or error,
-                remedy="choose a writable place with enough room",
-            ) from error
 
     def __enter__(self) -> Self:
         """Return the folder."""

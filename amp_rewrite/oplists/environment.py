@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping
 from functools import lru_cache
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.errors import OptionError, warn
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.traits import Called
 from amp_rewrite.oplists.entries import Entry, ListName
@@ -30,10 +31,20 @@ _ENABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
 _THEIRS, _OURS = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_", "AMP_REWRITE_"
 """How variables begin; the former are in https://github.com/tensorflow/tensorflow/blob/v2.16.1/tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h."""
 _SETTINGS = ("LEVEL", "LOG_PATH")
+_OF_TOOLS = "ARM64"
 
 
 def apply(entries: tuple[Entry, ...], environ: Mapping[str, str]) -> tuple[Entry, ...]:
-    """Return the entries after every variable: for each list, ADD comes before REMOVE."""
+    """Return the entries after every variable: for each list, ADD comes before REMOVE.
+
+    A warning names variables that begin like them and are none.
+    """
+    known = (*_SETTINGS, *(f"{name}_{how}" for name, _ in _VARIABLES for how in ("ADD", "REMOVE")))
+    for word in (name.removeprefix(_OURS) for name in environ if name.startswith(_OURS)):
+        if word not in (*known, _OF_TOOLS):
+            meant = " or ".join(_OURS + near for near in nearest(word, known))
+            remedy = f"did you mean {meant}?" if meant else "see docs/op_lists.md"
+            warn(f"{_OURS}{word} is not a variable of this package; {remedy}")
     for name, list_name in _VARIABLES:
         entries = _add(entries, list_name, f"{_OURS}{name}_ADD", environ)
         entries = _remove(entries, list_name, f"{_OURS}{name}_REMOVE", environ)

@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 
 from amp_rewrite import targets
+from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled
 from amp_rewrite.oplists.entries import (
@@ -149,10 +150,11 @@ class _Stack:
         try:
             parsed = self.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
-            meant = [name for name in builtin_names() if name.split("_", 1)[1] == source.shown]
-            remedy = f"one of the built-in lists: {', '.join(meant or builtin_names())}"
+            meant = nearest(source.shown.strip("./"), builtin_names()) or builtin_names()
+            expected = f"a file, or one of the built-in lists: {', '.join(meant)}"
+            found = error.strerror if isinstance(error, OSError) else "no text"
             at = source.shown if where is None else where
-            self.problem(at, "the list cannot be read", str(error), f"a file, or {remedy}")
+            self.problem(at, "the list cannot be read", found or str(error), expected)
             return
         if parsed.extend is not None:
             folder = None if source.path is None else source.path.parent

@@ -13,24 +13,19 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
-from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
+from amp_rewrite.runtimes.ort import providers
 from amp_rewrite.runtimes.ort.sessions import FAILING, check_options, session_options
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
-from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
+from amp_rewrite.targets import CPU, OPENVINO
 
 
 def check_provider(name: str) -> None:
     """Refuse a provider that cannot run anything here; the error says why."""
     if name == OPENVINO:
         core()
-    elif not has_provider(name):
-        raise OptionError(
-            "the execution provider is not available",
-            found=repr(name),
-            expected=", ".join((*available_providers(), OPENVINO)),
-            remedy=arm_provider_hint(name),
-        )
+    else:
+        providers.check_provider(name)
 
 
 def takes_low_arrays(provider: Provider) -> bool:

@@ -27,4 +27,5 @@ def test_what_contains_it_comes_first_and_then_what_is_spelled_alike(
 
 def test_an_error_names_them_or_says_what_kind_of_name_is_meant() -> None:
     assert suggestion("matmul", NAMES, "a node name") == "'enc/MatMul_1' or 'dec/MatMul_2'"
-    assert suggestion("?", NAMES, "a node name") == "a node name"
+    assert suggestion("?", NAMES[1:], "a node name") == "'enc/Softmax' or 'dec/MatMul_2'"
+    assert suggestion("?", map(str, range(6)), "a node name") == "a node name"

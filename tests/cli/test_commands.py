@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "deny-op": (["--deny-op", "SoftMax"], "--deny-op names nothing in the model"),
     "keep-io": (["--keep-io", "nobody"], "--keep-io names nothing in the model"),
     "deny-node": (["--deny-node", "re:("], "--deny-node: not a regular expression; found 're:('"),
-    "allow-node": (["--allow-node", "nobody"], "--allow-node matches no node; found 'nobody'"),
+    "allow-node": (["--allow-node", "nobody"], "--allow-node names nothing in the model"),
 }
 
 

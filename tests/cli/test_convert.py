@@ -216,7 +216,7 @@ def test_the_result_is_run_on_a_provider_and_must_hold_there(
     said = capsys.readouterr().out
     assert "run on CPUExecutionProvider: worst error " in said
     assert convert(folder, "good", "--provider", "Nope") == 2
-    assert "the execution provider is not available; found 'Nope'" in capsys.readouterr().err
+    assert "no such execution provider; found 'Nope'" in capsys.readouterr().err
 
     (folder / "out.onnx").unlink()
     failed = DeviceComparison(("P",), (), "no such kernel")

@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 
 import model_folders as folders
+import onnx
+import onnx.parser
 import pytest
 
 from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
@@ -49,6 +51,17 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_lengths_to_name_are_said_of_each_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "g (float[4,n] x, float[n,4] w) => (float[4,4] y) { y = MatMul(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {body}')
+    onnx.save(model, tmp_path / "m.onnx")
+    assert run("convert", tmp_path, "--dry-run", "--target", "webgpu") == DONE
+    said = "m.onnx: sums of unknown length stay float32; name it: --dim n=512"
+    assert said in capsys.readouterr().out.splitlines()
+
+
 def test_the_second_model_fails_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,7 +87,7 @@ def test_a_model_that_fails_is_suggested_to_be_converted_alone(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "write --data MODEL=x.npz"),
+        (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "; write --data MODEL=x.npz"),
         (("convert", "IN", "-o", "OUT", "--data", "x=y"), "data names no model of the folder"),
         (("convert", "IN", "-o", "OUT", "--html", "p.html"), "--html is about one model"),
         (("convert", "IN"), "missing -o OUTPUT"),
@@ -89,8 +102,6 @@ def test_a_model_that_fails_is_suggested_to_be_converted_alone(
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
         (("convert", "IN/encoder_model.onnx", "-o", "OUT", "--replace"), "--replace is only for a"),
-        (("repair", "IN", "-o", "OUT"), "it is a folder, not a model"),
-        (("check", "IN"), "it is a folder, not a model"),
     ],
 )
 def test_what_a_folder_cannot_have_is_refused_in_one_line(

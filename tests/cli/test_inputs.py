@@ -88,7 +88,7 @@ def test_ranges_that_the_user_knows_hold() -> None:
     ("arguments", "said"),
     [
         (("-o", "x.npz", "--batches", "2"), "an .npz file is one batch; found --batches 2"),
-        (("-o", "demo.onnx"), "it is a file; expected NAME.npz or a folder"),
+        (("-o", "demo.onnx"), "are written as .npz; expected NAME.npz or a folder"),
         (("-o", "mine"), "the folder holds other data.*found real.npz"),
         (("-o", "x.npz", "--input-range", "q=0:1"), "names no input of the model; found 'q'"),
     ],

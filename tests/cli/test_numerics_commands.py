@@ -46,6 +46,15 @@ def convert(files, *options):
     return output
 
 
+@pytest.mark.parametrize("command", ["tune", "calibrate", "localise"])
+def test_a_model_in_16_bits_is_refused_before_a_list_is_written(command, files, capsys):
+    low = convert(files)
+    given = () if command == "localise" else ("-o", files / "l.yaml")
+    assert run(command, low, "--data", files / "data", *given) == 2
+    assert "the model is in float16 already; expected the float32" in capsys.readouterr().err
+    assert not (files / "l.yaml").exists()
+
+
 def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsys):
     low = convert(files)
     report = files / "report.json"
@@ -128,7 +137,7 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     ("arguments", "status", "message"),
     [
         (("--data", "nowhere.npz", "-o", "{o}"), 1, "no such data"),
-        (("--data", "{d}", "-o", "{m}"), 1, "the output is the input"),
+        (("--data", "{d}", "-o", "{m}"), 2, "an op list is written, no model"),
         (("--data", "{d}", "-o", "{o}", "--budget", "soon"), 2, "not a duration"),
         (("--data", "{d}", "-o", "{o}", "--metric", "mse"), 2, "unknown metric"),
         (("--data", "{d}"), 2, "--output"),

@@ -54,7 +54,7 @@ def test_outputs_and_a_report_are_written(files: Path, capsys: pytest.CaptureFix
         (("--provider", "tpu"), "no such execution provider; found 'tpu'"),
         (("-o", "in.npz"), "the output is a file of the data"),
         (("-o", "o.npz", "--report", "o.npz"), "two outputs are one file"),
-        (("-o", "m.onnx"), "the output is the input"),
+        (("-o", "m.onnx"), "outputs are written as .npz"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

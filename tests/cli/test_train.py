@@ -78,7 +78,7 @@ def test_resuming_gives_the_same_weights_as_one_run(folder):
         (["--data", "one.npz"], "the input 't' is not fed"),
         (["--data", "more.npz"], "the step has no input 'z'"),
         (["--checkpoint-every", "5"], "--checkpoint-every has no effect without --checkpoint"),
-        (["--resume"], "nothing to resume from"),
+        (["--resume"], "--resume has no effect without --checkpoint"),
         (["--batch", "0"], "impossible batch; found 0"),
         (["--metrics", "m.txt"], "unknown format of metrics"),
         (["--output", "step.onnx"], "the output is the input"),
@@ -131,7 +131,7 @@ def test_examples_that_do_not_fill_a_batch_of_fixed_size_are_left_out(folder):
     for option in ("--data", "--eval"):
         with pytest.raises(AmpError, match=r"few\.npz: too few examples for a batch; found 7"):
             command("--batch", "8", option, "few.npz", step="fixed.onnx")
-    with pytest.raises(AmpError, match=r"found \[16, 4\]; expected float32 \[8, 4\]"):
+    with pytest.raises(AmpError, match=r"expected float32 \[8, 4\]; feed batches of 8 \(--batch"):
         command("--batch", "16", step="fixed.onnx")
 
 

@@ -82,7 +82,7 @@ def test_a_model_in_16_bits_is_run_on_a_provider() -> None:
     assert report.run is not None
     assert report.run.device is not None
     assert report.run.device.lines[0].startswith(f"run on {CPU}: worst error ")
-    with pytest.raises(OptionError, match="is not available; found 'Nope'"):
+    with pytest.raises(OptionError, match="no such execution provider; found 'Nope'"):
         amp.check(low, providers=["Nope"])
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from amp_rewrite.errors import ListError, OptionError
+from amp_rewrite.errors import AmpWarning, ListError, OptionError
 from amp_rewrite.oplists import ListName, OpLists, load_lists
 
 
@@ -105,6 +105,19 @@ def test_adding_an_operator_that_no_schema_knows_is_an_error_with_a_hint() -> No
         load_lists(environ={"AMP_REWRITE_CLEARLIST_ADD": "Foo"})
     with pytest.raises(OptionError, match=r"found FastGelu; expected com\.microsoft::FastGelu"):
         load_lists(environ={"AMP_REWRITE_CLEARLIST_ADD": "FastGelu"})
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("AMP_REWRITE_LEVL", "did you mean AMP_REWRITE_LEVEL?"),
+        ("AMP_REWRITE_DENYLIST", "did you mean AMP_REWRITE_DENYLIST_ADD or"),
+        ("AMP_REWRITE_X", "see docs/op_lists.md"),
+    ],
+)
+def test_a_variable_that_is_none_is_named_with_those_it_may_mean(name: str, answer: str) -> None:
+    with pytest.warns(AmpWarning, match=f"{name} is not a variable of this package; {answer}"):
+        load_lists(environ={name: "Exp"})
 
 
 def test_removing_what_is_not_there_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -87,7 +87,9 @@ def writing(what: str, where: object) -> Generator[None]:
             f"the {what} cannot be written",
             where=where,
             found=error.strerror or error,
-            remedy="choose a writable folder with enough room",
+            remedy="a file is in its place"
+            if isinstance(error, FileExistsError | NotADirectoryError)
+            else "choose a writable folder with enough room",
         ) from error
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.errors import AmpError, GraphError, LoadError, placed, warn
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
@@ -44,7 +46,8 @@ def read_flat(
 def _read_file(path: str) -> bytes:
     try:
         if os.path.isdir(path):
-            raise LoadError("a folder, not a model", where=path, remedy="name the .onnx file in it")
+            first = min(Path(path).rglob("*.onnx"), default="a file *.onnx")
+            raise LoadError("a folder, not a model", where=path, remedy=f"name a model: {first}")
         if os.path.getsize(path) >= _PROTOBUF_LIMIT:
             raise LoadError(
                 "protobuf cannot read a file of 2 GiB or more",
@@ -55,7 +58,11 @@ def _read_file(path: str) -> bytes:
             return file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise LoadError("the file cannot be read", where=path, found=reason) from error
+        beside = (str(file) for file in Path(path).parent.glob("*.onnx"))
+        meant = did_you_mean(path, beside) if isinstance(error, FileNotFoundError) else None
+        raise LoadError(
+            "the file cannot be read", where=path, found=reason, remedy=meant
+        ) from error
 
 
 def _parse(content: bytes, where: str) -> onnx.ModelProto:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.base import arguments
+from amp_rewrite.errors import RuntimeMissingError, StrictError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
@@ -56,17 +57,14 @@ class Asked:
 
     def check(self, *, verifies: bool) -> None:
         """Refuse options about a verdict if there is none."""
-        options_given = {
-            "--rtol": self.rtol is not None,
-            "--budget": self.seconds is not None,
+        given = {
+            "--rtol": self.rtol,
+            "--budget": self.seconds,
             "--write-failed": self.write_failed,
         }
-        for name, is_given in options_given.items():
-            if is_given and not verifies:
-                raise OptionError(
-                    f"{name} has no effect without verification",
-                    remedy="add --data, --verify, --stress or --strict",
-                )
+        if not verifies:
+            remedy = "add --data, --verify, --stress or --strict"
+            arguments.refuse(given, "has no effect without verification", remedy)
 
 
 @dataclass(frozen=True)

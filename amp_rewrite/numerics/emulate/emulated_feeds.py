@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import DataError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.infer import Types
@@ -61,14 +61,25 @@ class FeedSpec:
             return "any"
         return f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
-    def fits(self, array: Array, *, from_axis: int = 0) -> bool:
-        """Return whether an array has the declared rank and lengths, from some axis on."""
+    def fits(self, array: Array) -> bool:
+        """Return whether an array has the declared rank and lengths."""
         if self.shape is None:
             return True
-        declared = self.shape[from_axis:]
-        pairs = zip(declared, array.shape, strict=False)
+        pairs = zip(self.shape, array.shape, strict=False)
         known = all(d == n for d, n in pairs if isinstance(d, int))
-        return known and array.ndim == len(declared)
+        return known and array.ndim == len(self.shape)
+
+    def remedy(self, array: Array) -> str | None:
+        """Return what makes an array of another shape fit, if one step does."""
+        ways = {"add the batch axis: array[None]": array[None]}
+        for before, after in ((-1, 1), (1, -1)) if array.ndim > 2 else ():  # NHWC, NCHW
+            way = f"move the axis of channels: numpy.moveaxis(array, {before}, {after})"
+            ways[way] = np.moveaxis(array, before, after)
+        length = self.shape[0] if self.shape else None
+        if isinstance(length, int) and array.ndim:
+            way = f"split it into batches of {length}, for example a folder with an .npz file each"
+            ways[way] = array[:length]
+        return next((way for way, changed in ways.items() if self.fits(changed)), None)
 
 
 def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpec]:
@@ -90,95 +101,31 @@ def feed_specs(model: ir.Model, types: Types | None = None) -> dict[str, FeedSpe
     return specs
 
 
-def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the feeds as ONNX Runtime takes them: 16-bit types as float32.
-
-    Raises:
-        OptionError: A feed is missing, unknown, or of the wrong type or shape.
-    """
-    names = ", ".join(map(repr, specs)) or "no feed"
-    needed = [name for name, spec in specs.items() if not spec.optional]
-    if is_array(feeds) and len(needed) == 1:
-        feeds = {needed[0]: feeds}  # pyright: ignore[reportAssignmentType] an array alone
-    if not isinstance(feeds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "feeds must be a mapping from input names to arrays",
-            found=type(feeds).__name__,
-            remedy="of a file: dict(numpy.load(path))",
-        )
-    for name in feeds:
-        if name not in specs:
-            raise OptionError(f"unknown feed {name!r}", expected=names)
-    for name in needed:
-        if name not in feeds:
-            found = ", ".join(map(repr, feeds)) or "none"
-            raise OptionError(f"feed {name!r} is missing", found=found, expected=names)
-    return {name: _check_feed(specs[name], value) for name, value in feeds.items()}
-
-
-def _check_feed(spec: FeedSpec, value: Any) -> Any:
-    if spec.is_tensor:
-        array = _check_dtype(spec, arguments.array(spec.name, value))
-        if not spec.fits(array):
-            raise OptionError(
-                "a feed has the wrong shape",
-                where=spec.name,
-                found=list(array.shape),
-                expected=spec.dimensions,
-            )
-        return widened(array)
-    if spec.type.startswith("seq(tensor("):
-        if isinstance(value, np.ndarray) or not isinstance(value, Sequence):
-            raise OptionError(
-                "a feed is not a sequence",
-                where=spec.name,
-                found=type(value).__name__,
-                expected="a list of arrays",
-            )
-        return [widened(_check_dtype(spec, arguments.array(spec.name, item))) for item in value]
-    return value
-
-
-def widened(array: Array) -> Array:
-    """Return a 16-bit array as float32, any other as it is."""
-    is_low = any(array.dtype == low.numpy for low in dtypes.LOW.values())
-    return array.astype(FLOAT32.numpy) if is_low else array
-
-
-def _check_dtype(spec: FeedSpec, array: Array) -> Array:
-    wanted = spec.dtype
-    if wanted is None or array.dtype == wanted:
-        return array
-    if wanted.kind == "O" and array.dtype.kind in "OSU":  # strings
-        return array.astype(object)
-    if array.dtype == np.float64 and wanted.kind in "fV":  # what Python's numbers are
-        with np.errstate(over="ignore"):
-            return array.astype(wanted)
-    raise OptionError(
-        "a feed has the wrong element type",
-        where=spec.name,
-        found=array.dtype,
-        expected=wanted,
-        remedy=f"convert it with astype({wanted.name!r})",
-    )
+def widened(value: Any) -> Any:
+    """Return 16-bit arrays, in lists too, as float32, anything else as it is."""
+    if isinstance(value, list):
+        return list(map(widened, cast("list[Any]", value)))
+    is_low = is_array(value) and any(value.dtype == low.numpy for low in dtypes.LOW.values())
+    return value.astype(FLOAT32.numpy) if is_low else value
 
 
 class FedInputs:
     """Makes batches for one model of the data of users."""
 
-    def __init__(self, model: ir.Model) -> None:
-        """Read the inputs of the model, and the first one's first dimension, if it is fixed."""
-        self.specs = feed_specs(model)
+    def __init__(self, specs: Mapping[str, FeedSpec]) -> None:
+        """Take the inputs of the model, and the first one's first dimension, if it is fixed."""
+        self.specs = specs
         self.needed = tuple(name for name, spec in self.specs.items() if not spec.optional)
         shape = self.specs[self.needed[0]].shape if self.needed else None
         first = shape[0] if shape else None
         self.length = first if isinstance(first, int) and first > 0 else None
 
-    def batch(self, given: object, file: object = None) -> Feeds:
-        """Return a batch.
+    def batch(self, given: object, file: object = None) -> dict[str, Any]:
+        """Return a batch: what inputs there are take it, in their types.
 
         Raises:
-            DataError: It is not a batch of numbers, or has another shape than the model declares.
+            DataError: It is not a batch of numbers, or has another shape or type than the model
+                declares.
         """
         named = self._named(given)
         if [*named] == [_UNNAMED] and len(self.needed) == 1 and _UNNAMED not in self.specs:
@@ -186,32 +133,19 @@ class FedInputs:
         for name in named:
             if not isinstance(name, str):
                 raise DataError("the name of an input must be a string", found=repr(name))
-        missing = [name for name in self.needed if name not in named]
-        if not missing:  # labels and the like
-            named = {name: value for name, value in named.items() if name in self.specs}
-        elif file is not None:
+        missing = next((name for name in self.needed if name not in named), None)
+        if missing is not None:
             arrays = ", ".join(f"{name!r}: array" for name in self.needed[:_NAMED])
+            save = f"numpy.savez({str(file)!r}, **{{{arrays}}})"
             raise DataError(
-                f"the data lack the input {missing[0]!r}",
+                f"the data lack the input {missing!r}",
                 where=file,
                 found=", ".join(sorted(named)) or "nothing",
                 expected=", ".join(self.needed),
-                remedy=f"name the arrays as the inputs: numpy.savez({str(file)!r}, **{{{arrays}}})",
+                remedy=None if file is None else f"name the arrays as the inputs: {save}",
             )
-        feeds = {name: self._fitted(name, value) for name, value in named.items()}
-        for name, value in feeds.items():
-            spec = self.specs.get(name)
-            if spec is not None and isinstance(value, np.ndarray) and not spec.fits(value):
-                raise DataError(
-                    f"the input {name!r} has another shape",
-                    where=file,
-                    found=list(value.shape),
-                    expected=spec.dimensions,
-                    remedy="add the batch axis: array[None]"
-                    if spec.fits(value, from_axis=1)
-                    else None,
-                )
-        return feeds
+        inputs = (spec for name, spec in self.specs.items() if name in named)  # no labels
+        return {spec.name: _fitted(spec, named[spec.name], file) for spec in inputs}
 
     def _named(self, given: object) -> Mapping[Any, object]:
         if isinstance(given, Mapping):
@@ -233,25 +167,52 @@ class FedInputs:
             )
         return dict(zip(self.needed, arrays, strict=False))  # labels come after inputs
 
-    def _fitted(self, name: str, given: object) -> Any:
-        """Return what is fed to one input, in its type where that loses no more than digits."""
-        spec = self.specs.get(name)
-        is_tensor = spec is not None and spec.is_tensor
-        if not is_array(given) and not (is_tensor and isinstance(given, list | tuple)):
-            return given
-        tensor: Any = given
-        for method in ("detach", "cpu"):  # a tensor of another package
-            tensor = getattr(tensor, method)() if hasattr(tensor, method) else tensor
-        array = arguments.array(name, tensor)
-        wanted = spec.dtype if spec is not None and is_tensor else None
-        if wanted is None or wanted.kind == "O" or array.dtype == wanted:
-            return array
-        is_bytes = array.dtype.type is np.void and array.dtype.fields is None
-        if is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-            return array.view(wanted)  # numpy.savez knows no bfloat16
-        if array.dtype.kind not in "fiu" or not np.can_cast(array.dtype, wanted, "same_kind"):
-            return array
+
+def _fitted(spec: FeedSpec, given: Any, file: object) -> Any:
+    """Return what is fed to an input, in its type where that loses no more than digits."""
+    if spec.type.startswith("seq(tensor("):
+        if isinstance(given, np.ndarray) or not isinstance(given, Sequence):
+            raise DataError(
+                f"the input {spec.name!r} is a sequence",
+                where=file,
+                found=type(given).__name__,
+                expected="a list of arrays",
+            )
+        return [_typed(spec, item, file) for item in cast("Sequence[Any]", given)]
+    if not spec.is_tensor:
+        return given
+    array = _typed(spec, given, file)
+    if not spec.fits(array):
+        raise DataError(
+            f"the input {spec.name!r} has another shape",
+            where=file,
+            found=list(array.shape),
+            expected=spec.dimensions,
+            remedy=spec.remedy(array),
+        )
+    return array
+
+
+def _typed(spec: FeedSpec, given: Any, file: object) -> Array:
+    for method in ("detach", "cpu"):  # a tensor of another package
+        given = getattr(given, method)() if hasattr(given, method) else given
+    array, wanted = arguments.array(spec.name, given), spec.dtype
+    if wanted is None or array.dtype == wanted:
+        return array
+    if wanted.kind == "O" and array.dtype.kind in "OSU":  # strings
+        return array.astype(object)
+    is_bytes = array.dtype.type is np.void and array.dtype.fields is None
+    if is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)  # numpy.savez knows no bfloat16
+    if array.dtype.kind in "fiu" and np.can_cast(array.dtype, wanted, "same_kind"):
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = array.astype(wanted)
-        exact = wanted.kind not in "iu" or np.array_equal(fitted, array)
-        return fitted if exact else array
+        if wanted.kind not in "iu" or np.array_equal(fitted, array):
+            return fitted
+    raise DataError(
+        f"the input {spec.name!r} has another type",
+        where=file,
+        found=array.dtype,
+        expected=wanted,
+        remedy=f"convert it: array.astype({wanted.name!r})",
+    )

@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
 from amp_rewrite.base.hints import Hinted
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
@@ -22,7 +21,12 @@ from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.kernels.rounding_table import RoundingTable
-from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
+from amp_rewrite.numerics.emulate.emulated_feeds import (
+    FedInputs,
+    FeedSpec,
+    feed_specs,
+    widened,
+)
 from amp_rewrite.numerics.emulate.fused_groups import find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.joined_biases import drop_unused, join_biases
@@ -113,18 +117,20 @@ class Evaluator(Hinted):
             outputs: Which of `self.outputs` to return, None for all.
 
         Raises:
-            OptionError: A feed is missing, unknown, or of the wrong type or shape.
+            DataError: A feed is missing, unknown, or of the wrong type or shape.
             RunError: ONNX Runtime cannot run the model on them.
         """
         wanted = self.outputs if outputs is None else arguments.texts("outputs", outputs)
         fetches = [f for f in self._fetches if f.name in wanted]
         if not fetches:
             return {}
-        checked = check_feeds(self.inputs, feeds)
-        for name, value in checked.items() if self._narrow else ():
-            dtype = self.inputs[name].dtype
-            if isinstance(value, np.ndarray) and dtype is not None:
-                checked[name] = value.astype(dtype, copy=False)
+        for name in feeds if isinstance(feeds, Mapping) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            if name not in self.inputs:
+                expected = ", ".join(map(repr, self.inputs)) or "no feed"
+                raise DataError(f"unknown feed {name!r}", expected=expected)
+        checked = FedInputs(self.inputs).batch(feeds)
+        if not self._narrow:
+            checked = {name: widened(value) for name, value in checked.items()}
         results = self._session.run(checked, [fetch.output for fetch in fetches])
         return {f.name: narrowed(f, r) for f, r in zip(fetches, results, strict=True)}
 

@@ -18,7 +18,13 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.numerics.emulate.emulated_feeds import Array, FedInputs, Feeds, is_array
+from amp_rewrite.numerics.emulate.emulated_feeds import (
+    Array,
+    FedInputs,
+    Feeds,
+    feed_specs,
+    is_array,
+)
 from amp_rewrite.numerics.inputs.csv_tables import CSV, batches_of_table
 
 Data = Mapping[str, Any] | Array | Iterable[Any] | str | os.PathLike[str]
@@ -49,7 +55,7 @@ def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
     Raises:
         DataError: A file is missing or unreadable, or something is not a batch.
     """
-    fit = FedInputs(model)
+    fit = FedInputs(feed_specs(model))
     if isinstance(data, Mapping) or is_array(data):
         yield fit.batch(data)
         return

@@ -12,6 +12,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.io.load import Source
@@ -27,6 +28,7 @@ from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
+from amp_rewrite.rewriting.raise_dangers import low_of
 from amp_rewrite.rewriting.read_source import read_source
 
 _SCALABLE = OVERFLOWS | {Reason.LIKELY_OVERFLOW}
@@ -52,10 +54,10 @@ class Repainter:
 
     @staticmethod
     def of(source: Source, options: RewriteOptions, found: Findings = NOTHING_FOUND) -> Repainter:
-        """Load a model and the lists.
+        """Load a model and the lists; a flat graph may be in 16 bits already.
 
         Raises:
-            AmpError: The model, a list or an option is wrong.
+            AmpError: The model, a list or an option is wrong, or nothing is left to convert.
         """
         flat = read_source(source, inline_functions=options.inline_functions)
         options = for_model(options, flat)
@@ -64,7 +66,15 @@ class Repainter:
         options.check_names(flat)
         flat.say_lengths(options.lengths)
         number = {value: v for v, value in enumerate(objects.values)}
-        return Repainter(flat, options, objects, number, found, lists)
+        painter = Repainter(flat, options, objects, number, found, lists)
+        low = None if isinstance(source, FlatGraph) else low_of(flat)
+        if low is not None and not painter.paint(()).painting.allow.any():
+            raise OptionError(
+                f"the model is in {low.name} already",
+                expected="the float32 model that it was made of",
+                remedy="`amp-rewrite check` judges it as it is",
+            )
+        return painter
 
     @property
     def model(self) -> ir.Model:

@@ -11,12 +11,15 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.base.printable import few
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import AmpError, KernelTableError
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor, with_element
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.modules import all_names, nodes_by_name
 from amp_rewrite.kernels.kernel_table import Kernel, KernelTable, table_of
 from amp_rewrite.oplists import OpLists, conflict_error, parse, validate
 from amp_rewrite.oplists import files as list_files
@@ -40,7 +43,8 @@ def check_lists(
     attributes exist; no operator is on two lists; every operator with a float32 port of the
     installed onnx and of com.microsoft is on a list or unlisted; every allow, infer and clear entry
     has a kernel for the 16-bit type on its target or, else, says why not. For every model: it can
-    be read, and its operators that have floats, or no schema, are on all lists.
+    be read, and its operators that have floats, or no schema, are on all lists; nodes that a list
+    names are in it, else a warning says so.
 
     Args:
         files: Paths or built-in names; all built-in lists if there is none. A path that ends in
@@ -104,14 +108,19 @@ class _Checked:
                 yield from self.kernel(entry, table)
 
     def kernel(self, entry: Entry, table: KernelTable) -> Iterator[Finding]:
-        """Yield a finding if an entry's `no_kernel` is missing or needless."""
+        """Yield a finding if an entry's `no_kernel` is missing or needless.
+
+        It is about this list, which may extend one of another precision or target.
+        """
         has_kernel = has_low_kernel(table, entry, self.precision)
         place = f"{table.provider} {table.version}"
         later = has_later_kernel(table, entry, self.precision)
         if not has_kernel and not later and entry.no_kernel is None:
+            is_own = entry.where.startswith(f"{self.name}:")
             yield Finding.at(
-                entry.where,
-                f"{entry.qualified} is on the {entry.list} list, but {place} has no "
+                entry.where if is_own else self.name,
+                f"{entry.qualified} is on the {entry.list} list"
+                f"{'' if is_own else f' ({entry.where})'}, but {place} has no "
                 f"{self.precision} kernel of it; say why in `no_kernel`, or take it off",
             )
         if has_kernel and entry.no_kernel is not None:
@@ -179,8 +188,9 @@ class _Use(NamedTuple):
 def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Finding]:
     """Yield a finding for every operator of a model that is on none of the sections of a list.
 
-    An operator whose schema has no float32 needs no list, nor does the call of a function that the
-    model brings along: its body is checked instead. A custom operator needs an `unlisted` entry.
+    A rule about a node that the model does not have is a warning. An operator whose schema has no
+    float32 needs no list, nor does the call of a function that the model brings along: its body is
+    checked instead. A custom operator needs an `unlisted` entry.
     """
     try:
         model = load(path)
@@ -195,6 +205,14 @@ def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Fin
             missing.setdefault((use.domain, use.op), []).append(use)
     for uses in missing.values():
         yield Finding.at(str(path), _unknown_text(uses, lists))
+    rules = [rule for one in lists.values() for rule in one.node_rules]
+    if rules:
+        flat = read_flat(path)
+        there, names = nodes_by_name(flat, (rule.node for rule in rules)), all_names(flat)
+        for rule in (rule for rule in rules if rule.node not in there):
+            meant = suggestion(rule.node, names, "a name that `amp-rewrite explain MODEL` lists")
+            message = f"{path} has no node or module {rule.node!r}; expected {meant}"
+            yield Finding.at(rule.where, message, Severity.WARNING)
 
 
 def _uses(model: ir.Model) -> Iterator[_Use]:

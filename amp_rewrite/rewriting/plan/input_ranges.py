@@ -77,11 +77,10 @@ def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
     names = [model.value_names[value] for value in model.main.inputs]
     for name in ranges:
         if name not in names:
-            some = ", ".join(map(repr, names)) or "a model with inputs"
             raise OptionError(
                 "input_ranges names no input of the model",
                 found=repr(name),
-                expected=suggestion(name, names, some),
+                expected=suggestion(name, names, "an input of the model"),
             )
 
 
@@ -139,5 +138,5 @@ def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
             raise OptionError(
                 "no input has a free dimension of this name",
                 found=repr(name),
-                expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
+                expected=" or ".join(map(repr, sorted(free))) or "none: all are fixed",
             )

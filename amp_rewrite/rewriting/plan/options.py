@@ -118,6 +118,13 @@ def _only(given: Any) -> str | None:
     return None if given is None else low_dtype(given).name
 
 
+def _operators(name: str) -> Callable[[Any], Names]:
+    """Return the check of an option that holds operators: commas separate several."""
+    return lambda given: tuple(
+        op.strip() for text in arguments.texts(name, given) for op in text.split(",")
+    )
+
+
 def _kept_ends(given: Any) -> Any:
     return given if isinstance(given, bool) else arguments.texts("keep_io_types", given)
 
@@ -138,8 +145,9 @@ class RewriteOptions:
     precision: AnyPrecision = shown(
         "float16",
         MAIN,
-        "float16 or bfloat16; float32 converts back.",
-        "In Python, [`widen`](repair.md#how-a-16-bit-model-is-read) makes a model float32.",
+        "The 16-bit type: float16 or bfloat16.",
+        "`convert --precision float32` converts back, as "
+        "[`widen`](repair.md#how-a-16-bit-model-is-read) does in Python.",
         without=("repair", *_STEPS),
         check=_precision,
     )
@@ -174,11 +182,11 @@ class RewriteOptions:
         "Keep the types of all graph inputs and outputs.",
         "Casts are inside the graph then. Off: all float ones become 16-bit, but for "
         "[those of which the digits count](what_stays_float32.md). Names (`--keep-io "
-        "NAME`, in Python a list; a regular expression fits whole names): those alone keep "
+        "NAME`, in Python a list; patterns as for `--deny-node`): those alone keep "
         "their types. For a decoder with a cache, `--keep-io logits` makes the cache 16-bit, "
         "which saves a cast at every step. `float32` makes 16-bit inputs and outputs float32.",
         flag="--keep-io",
-        names="Keep only the types of inputs and outputs of this name (or regular expression).",
+        names="Keep the types of inputs and outputs of this name or pattern only.",
         without=(*_STEPS, *_GIVEN),
         check=_kept_ends,
     )
@@ -191,15 +199,21 @@ class RewriteOptions:
         "[Modules](#names-of-modules) are those of PyTorch: `encoder.layers.0`.",
     )
     allow_nodes: Names = shown(
-        (), RULES, "Treat nodes or modules of this name or pattern as allowed."
+        (), RULES, "Treat nodes or modules of this name or pattern as safe in 16 bits."
     )
-    deny_ops: Names = shown((), RULES, "Keep this operator float32, for example Softmax.")
+    deny_ops: Names = shown(
+        (),
+        RULES,
+        "Keep this operator float32, for example Softmax.",
+        check=_operators("deny_ops"),
+    )
     allow_ops: Names = shown(
         (),
         RULES,
-        "Treat this operator as allowed, for example my.domain::Attn.",
+        "Treat this operator as safe in 16 bits, for example my.domain::Attn.",
         "[Custom operators](op_lists.md#custom-operators) too; the results of one have the "
         "type of its first input.",
+        check=_operators("allow_ops"),
     )
     weights: Weights = shown(
         "convert",
@@ -399,30 +413,23 @@ class RewriteOptions:
         Raises:
             OptionError: One does not.
         """
-        _require_known("preserve", self.preserve, {*model.node_names}, "a node name")
-        rules = self.node_rules
+        rules, kept = self.node_rules, self.keep_io_types
         nodes = all_names(model) if rules.deny or rules.allow else ()
-        for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
-            for pattern in patterns:
-                if not pattern.matches_any(nodes):
-                    kind, text = "a pattern of names of nodes or modules", pattern.text
-                    raise OptionError(
-                        f"{option} matches no node",
-                        found=repr(text),
-                        expected=suggestion(text.strip("*."), nodes, kind),
-                        remedy=f"{hint(text)}; `amp-rewrite explain MODEL` lists the names",
-                    )
-        names = {name for called in model.operators for name in names_of(called)}
-        _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
-        _require_known("allow_ops", self.allow_ops, names, "an operator of the model")
+        operators = dict.fromkeys(name for c in model.operators for name in names_of(c))
+        inputs = [model.value_names[v] for v in model.main.inputs]
+        ends = [*inputs, *(model.value_names[v] for v in model.main.outputs)]
+        names = () if isinstance(kept, bool) or self.ends_are_float32 else _kept(kept)
+        listed = "`amp-rewrite explain MODEL` lists the names"
+        whole = "names are whole here; deny_nodes takes patterns"
+        _require_known("preserve", self.preserve, {*model.node_names}, "a node name", whole)
+        _require_known("deny_nodes", rules.deny, nodes, "a node or a module", listed)
+        _require_known("allow_nodes", rules.allow, nodes, "a node or a module", listed)
+        _require_known("deny_ops", self.deny_ops, operators, "an operator of the model", listed)
+        _require_known("allow_ops", self.allow_ops, operators, "an operator of the model", listed)
+        _require_known("variables", self.variables, inputs, "a graph input")
+        _require_known("keep_io_types", names, ends, "a graph input or output")
         check_input_names(self.ranges, model)
         check_dimensions(self.lengths, model)
-        inputs = {model.value_names[v] for v in model.main.inputs}
-        _require_known("variables", self.variables, inputs, "a graph input")
-        if not isinstance(self.keep_io_types, bool) and not self.ends_are_float32:
-            ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
-            unknown = [p.text for p in _kept(self.keep_io_types) if not p.matches_any(ends)]
-            _require_known("keep_io_types", unknown, ends, "a graph input or output")
 
 
 @dataclass(frozen=True)
@@ -563,13 +570,22 @@ def with_option_names(function: Function) -> Function:
     return hinted(function, also=_SYNONYMS)
 
 
-def _require_known(option: str, names: Iterable[str], known: set[str], kind: str) -> None:
-    for name in names:
-        if name not in known:
+def _require_known(
+    option: str,
+    given: Iterable[str | NamePattern],
+    known: Collection[str],
+    kind: str,
+    remedy: str | None = None,
+) -> None:
+    for each in given:
+        is_text = isinstance(each, str)
+        text = each if is_text else each.text
+        if not (each in known if is_text else each.matches_any(known)):
             raise OptionError(
                 f"{option} names nothing in the model",
-                found=repr(name),
-                expected=suggestion(name, sorted(known), kind),
+                found=repr(text),
+                expected=suggestion(text.strip("*."), sorted(known), kind),
+                remedy=remedy if is_text else "; ".join(filter(None, (hint(text), remedy))),
             )
 
 

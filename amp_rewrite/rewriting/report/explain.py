@@ -8,7 +8,7 @@ from typing import Protocol
 from onnx import NodeProto
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.name_patterns import suggestion
+from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
@@ -35,9 +35,10 @@ class Reported(Protocol):
 def explain(result: Report | Reported, node: str | None) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
-    The name may be that of a node, or of a module such as "encoder.layers.0": all nodes in it that
-    have float32 type variables. Of a result, it may be that of a value, too: the node that makes
-    it, or the nodes that read an input or a constant. None means all nodes.
+    The name may be that of a node, or of a module such as "encoder.layers.0", or a pattern of such
+    names: all nodes that it means and that have float32 type variables. Of a result, it may be that
+    of a value, too: the node that makes it, or the nodes that read an input or a constant. None
+    means all nodes.
 
     Raises:
         OptionError: The model has nothing of this name, or something else than a result was given.
@@ -70,7 +71,8 @@ def _records_of(report: Report, flat: FlatGraph | None, name: str) -> list[NodeR
         OptionError: It means none.
     """
     found = [record for record in report.nodes if record.name == name]
-    found = found or [r for r in report.nodes if name in known_as(r.name, r.module)]
+    pattern = NamePattern.of(name, "node")
+    found = found or [r for r in report.nodes if pattern.matches_any(known_as(r.name, r.module))]
     if not found and flat is not None:
         found = [report.nodes[node] for node in nodes_called(flat, name)]
     if not found:
@@ -79,9 +81,10 @@ def _records_of(report: Report, flat: FlatGraph | None, name: str) -> list[NodeR
         raise OptionError(
             "no node has this name",
             found=repr(name),
-            expected=suggestion(name, names, "")
-            or suggestion(name, values, "the name of a node, a module or a value"),
-            remedy="`amp-rewrite explain MODEL` lists them",
+            expected=suggestion(
+                name.strip("*."), [*names, *values], "the name of a node, a module or a value"
+            ),
+            remedy=f"{hint(name)}; `amp-rewrite explain MODEL` lists the names",
         )
     return [record for record in found if record.variables] or found[:1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.base.name_patterns import did_you_mean
 from amp_rewrite.base.printable import counted, few
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.graph.flat import ABSENT
@@ -53,10 +53,9 @@ def unmatched_warning(context: PaintContext) -> str | None:
     if first.node in variables:
         meant = variables[first.node]
         remedy = f"of node {first.node!r} {' or '.join(meant) or 'nothing'} is float32"
-    elif meant := nearest(first.node, all_names(context.type_graph.flat)):
-        remedy = f"did you mean {' or '.join(map(repr, meant))}?"
     else:
-        remedy = "`amp-rewrite explain MODEL` lists the node names"
+        remedy = did_you_mean(first.node, all_names(context.type_graph.flat))
+        remedy = remedy or "`amp-rewrite explain MODEL` lists the node names"
     count = f"{counted(len(rules), 'node rule')} {'matches' if len(rules) == 1 else 'match'}"
     return f"{count} no node of the model: {few(rules)}; {remedy}"
 

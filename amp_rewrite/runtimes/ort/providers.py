@@ -11,7 +11,7 @@ from typing import Any
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
 from amp_rewrite.runtimes.session import Provider, name_and_options
-from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, OPENVINO, arm_provider_hint, of_provider
+from amp_rewrite.targets import CPU, CUDA, NEEDS_A_DRIVER, OPENVINO, of_provider, provider_hint
 
 _NOT_MADE = "Error creating execution provider"
 _FAILED_CHECK = "was false."
@@ -35,14 +35,19 @@ def check_providers(providers: Sequence[Provider]) -> None:
     """Refuse a list that is none of providers, and those that the installed ONNX Runtime lacks."""
     check_form(providers)
     for name, _ in map(name_and_options, providers):
-        if not has_provider(name):
-            raise OptionError(
-                "the installed ONNX Runtime has no such execution provider",
-                found=repr(name),
-                expected=" or ".join((*available_providers(), OPENVINO)),
-                remedy=arm_provider_hint(name)
-                or "install the wheel that has it, for example onnxruntime-gpu",
-            )
+        check_provider(name)
+
+
+def check_provider(name: str) -> None:
+    """Refuse a provider that the installed ONNX Runtime lacks."""
+    if not has_provider(name):
+        raise OptionError(
+            "the installed ONNX Runtime has no such execution provider",
+            found=repr(name),
+            expected=" or ".join((*available_providers(), OPENVINO)),
+            remedy=provider_hint(name)
+            or "install the wheel that has it, for example onnxruntime-gpu",
+        )
 
 
 def check_form(providers: Sequence[Provider]) -> None:

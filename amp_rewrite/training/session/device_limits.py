@@ -87,8 +87,8 @@ def warn_if_slow(precision: str, device: Device) -> None:
         global_state.warn_once(
             "slow-device",
             f"{precision} on a CPU is slower than float32: ONNX Runtime has few {precision} "
-            "kernels there, and converts to float32 and back around the other ones; it pays on "
-            "CUDA devices of compute capability 7.0 or more. The step runs as asked for.",
+            "kernels there, and computes the others in float32; it pays on CUDA devices of compute "
+            "capability 7.0 or more. To round as they do, use --emulate (emulate=True in Python).",
         )
 
 

@@ -291,10 +291,13 @@ class Inputs:
         if declared is None:
             return
         if not may_have(self.declared[name], shape):
+            length = declared[0] if shape and len(declared) else None
+            fits = isinstance(length, int) and may_have(self.declared[name], (length, *shape[1:]))
             raise FeedError(
                 f"the feed {name!r} has the wrong shape",
                 found=list(shape),
                 expected=self._expected(name),
+                remedy=f"feed batches of {length} (--batch {length})" if fits else None,
             )
         for dim, length in zip(declared, shape, strict=True):
             symbol = dim.value if isinstance(dim, ir.SymbolicDim) else None

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.emulate import Evaluator, evaluate
 
 MODEL = onnx.parser.parse_model("""
@@ -41,15 +41,15 @@ def test_an_evaluator_runs_many_batches_of_any_size() -> None:
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
-        ({}, "feed 'x' is missing"),
+        ({}, "the data lack the input 'x'; found nothing; expected x"),
         ({"x": X, "z": X}, "unknown feed 'z'; expected 'x'"),
-        ({"x": X.astype(np.float32)}, r"x: .*found float32; expected float16; .*astype"),
-        ({"x": X[0]}, r"x: .*shape; found \[3\]; expected \[2, N\]"),
-        ({"x": X.T}, r"x: .*shape; found \[3, 2\]; expected \[2, N\]"),
+        ({"x": X > 1}, r"the input 'x' .*found bool; expected float16; .*astype\('float16'\)"),
+        ({"x": X[0]}, r"the input 'x' .*shape; found \[3\]; expected \[2, N\]"),
+        ({"x": X.T}, r"the input 'x' .*shape; found \[3, 2\]; expected \[2, N\]"),
     ],
 )
 def test_a_wrong_feed_is_refused_in_one_line(feeds: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(DataError, match=message):
         evaluate(MODEL, feeds)
 
 

@@ -151,7 +151,7 @@ def test_data_come_from_npz_files_and_folders_one_at_a_time(tmp_path):
         ([], "no batch"),
         ([{"z": np.zeros((1, 4), np.float32)}], "lack the input 'x'"),
         ([{"x": np.zeros((1, 5), np.float32)}], r"'x' has another shape; found \[1, 5\]; expected"),
-        ([{"x": np.zeros((1, 4), bool)}], "cannot run the model on these inputs"),
+        ([{"x": np.zeros((1, 4), bool)}], r"'x' has another type; found bool; .*astype\('float32'"),
         ([3], "not a batch"),
         ("/nowhere/at/all.npz", "no such data"),
     ],

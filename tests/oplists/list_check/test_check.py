@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -95,6 +96,24 @@ def test_an_entry_without_a_kernel_must_say_why(tmp_path: Path) -> None:
     assert len(report.findings) == 1
     assert expected in messages(report)[0]
     assert check(tmp_path, text.replace("why: w", "why: w, no_kernel: cpu only")).ok
+
+
+def test_a_list_that_extends_one_of_another_precision_is_what_errors_are_about(
+    tmp_path: Path,
+) -> None:
+    report = check(tmp_path, BASE.replace("extend: float16", "extend: bfloat16"))
+    assert {finding.file for finding in report.findings} == {str(tmp_path / "mine.yaml")}
+    assert re.search(r"the allow list \(lists/float16_cuda.yaml:\d+\), but", messages(report)[0])
+
+
+def test_a_rule_about_a_node_that_the_model_does_not_have_is_a_warning(tmp_path: Path) -> None:
+    body = "g (float[2] x) => (float[2] y) { [first] h = Relu(x) [last] y = Relu(h) }"
+    model = save_model(tmp_path, f'<ir_version: 10, opset_import: ["": 18]> {body}')
+    rules = "nodes:\n  - {node: last, list: deny, why: w}\n  - {node: lst, list: deny, why: w}\n"
+    (tmp_path / "mine.yaml").write_text(BASE + rules)
+    [finding] = check_lists(tmp_path / "mine.yaml", models=[model]).findings
+    assert (finding.severity, finding.line) == (Severity.WARNING, 7)
+    assert "has no node or module 'lst'; expected 'last'" in finding.message
 
 
 def test_the_installed_runtime_has_no_operator_that_the_lists_miss() -> None:
