@@ -29,6 +29,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
+from amp_rewrite.numerics.emulate.model import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -36,9 +37,12 @@ from amp_rewrite.runtimes.ort.time_limit import check_time
 
 _SUMS, _PEAKS = "amp-rewrite.budget.sums", "amp-rewrite.budget.peaks"
 
-# operators: their results are choices, which is asked here alone
+# operators: what their results tell of errors, which is asked here alone
 _DECISIONS = ("ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 """Operators whose results are choices and no numbers."""
+
+_SATURATING = ("Softmax", "Sigmoid", "Exp")
+"""Operators of probabilities: they hide an error where a batch is certain, and no other one."""
 
 
 class End(NamedTuple):
@@ -47,10 +51,12 @@ class End(NamedTuple):
     Attributes:
         name: The name of the value.
         node: The index of the node that decides by it; ABSENT for an output.
+        saturates: Whether the node makes an output of it, a probability.
     """
 
     name: str
     node: int = ABSENT
+    saturates: bool = False
 
     @property
     def decides(self) -> bool:
@@ -214,13 +220,15 @@ class _Build:
     def _ends(self) -> tuple[End, ...]:
         graph, flat = self.model.graph, self.painter.flat
         ends = {v.name or "": End(v.name or "") for v in graph.outputs if is_float32(v) and v.name}
+        probabilities = {_probability(v) for v in self.painter.model.graph.outputs}
         for i, node in enumerate(self.painter.nodes):
-            if node.op_type not in _DECISIONS or node.domain not in ("", "ai.onnx"):
+            saturates = node in probabilities
+            if not (saturates or node.op_type in _DECISIONS) or node.domain not in ("", "ai.onnx"):
                 continue
             name = flat.value_names[flat.inputs_of(i)[0]]
             value = self.errors.values.get(name)
             if value is not None and value.const_value is None:
-                ends.setdefault(name, End(name, i))
+                ends.setdefault(name, End(name, i, saturates))
         return tuple(ends.values())
 
     def _at_ends(self, ends: Sequence[End]) -> Float32Session:
@@ -282,6 +290,14 @@ class _Build:
         remove_unused_nodes(body)
         count = b.op("Gather", b.op("Shape", directions), b.constant(0))
         return b.op("Loop", count, None, body=body)
+
+
+def _probability(output: ir.Value) -> ir.Node | None:
+    """Return the node that makes a probability, which an output is but for its shape or a sum."""
+    node = output.producer()
+    while node is not None and (node.op_type == "Div" or is_exact(node)):
+        node = None if not node.inputs or node.inputs[0] is None else node.inputs[0].producer()
+    return node if node is not None and node.op_type in _SATURATING else None
 
 
 def _value(name: str, dtype: ir.DataType, dims: Sequence[int | None] | None) -> ir.Value:
