@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.tolerance import Tolerance
-from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.repaint.overlay import OpListFile, overlay_text
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(OpListFile):
     """The nodes that have to stay float32 so that a tolerance holds.
 
     Attributes:
@@ -65,11 +64,3 @@ class Tuning:
             f"{len(self.keep)} nodes kept float32, {len(self.allow)} allowed against the lists.",
         ]
         return overlay_text(self.rules, self.options, comments)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_yaml()` to a file, as a whole or not at all.
-
-        Raises:
-            SaveError: The file cannot be written.
-        """
-        write_overlay(path, self.to_yaml())
