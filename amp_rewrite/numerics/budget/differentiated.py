@@ -37,10 +37,11 @@ from amp_rewrite.runtimes.ort.time_limit import check_time
 
 _SUMS, _PEAKS = "amp-rewrite.budget.sums", "amp-rewrite.budget.peaks"
 
-# operators: what their results tell of errors, which is asked here alone
+# operators: their results are choices, which is asked here alone
 _DECISIONS = ("ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 """Operators whose results are choices and no numbers."""
 
+# operators: their results are probabilities, which is asked here alone
 _SATURATING = ("Softmax", "Sigmoid", "Exp")
 """Operators of probabilities: they hide an error where a batch is certain, and no other one."""
 
