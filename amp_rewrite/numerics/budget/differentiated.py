@@ -171,9 +171,13 @@ class _Build:
         for number in reached:
             errors.add(number, self.plain)
         products: dict[ir.Value, list[ir.Value]] = {}
+        vectors: dict[int, ir.Value] = {}
         for rounding, error in errors.roundings.items():
             if error not in products:
-                products[error] = self._products(reached[rounding.value], error)
+                value = rounding.value
+                if value not in vectors:
+                    vectors[value] = self._vector(reached[value])
+                products[error] = self._products(vectors[value], self._vector(error))
         parts = [part for error in errors.roundings.values() for part in products[error]]
         probed = found[-1] if probes and isinstance(found[-1], ir.Value) else None
         unreached |= {} if probed is not None else dict.fromkeys(inner, "no gradient reaches it")
@@ -258,17 +262,21 @@ class _Build:
             inputs[end.name] = every
         return seeds, inputs
 
+    def _vector(self, value: ir.Value) -> ir.Value:
+        """Return the elements of a value in one dimension."""
+        return self.plain.op("Reshape", value, self.plain.constant([-1]))
+
     def _products(self, gradient: ir.Value, error: ir.Value) -> list[ir.Value]:
         """Return the sum of gradient times error, and that of its square, of one element each."""
         b = self.plain
-        product = b.op("Reshape", b.mul(gradient, error), b.constant([-1]))
+        product = b.mul(gradient, error)
         return [b.reduce_sum(product, [0]), b.reduce("ReduceSumSquare", product, [0])]
 
     def _peaks(self, reached: Mapping[int, ir.Value]) -> ir.Value:
         """Return the largest magnitudes of values."""
         b, names, parts = self.plain, self.painter.flat.value_names, list[ir.Value]()
         for number in reached:
-            flat = b.op("Reshape", self.errors.values[names[number]], b.constant([-1]))
+            flat = self._vector(self.errors.values[names[number]])
             highest, lowest = b.reduce("ReduceMax", flat, [0]), b.reduce("ReduceMin", flat, [0])
             parts.append(b.maximum(highest, b.neg(lowest)))
         return b.concat(parts, 0) if parts else b.constant(np.zeros(1, np.float32))
