@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,8 @@ import numpy as np
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.budget.differentiated import Differentiated, End
 from amp_rewrite.numerics.budget.roundings import Rounding
-from amp_rewrite.numerics.compare.masked_rows import masked_outputs
+from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.slices import ENOUGH, QUANTITIES, Slices
-from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.runtimes.ort.time_limit import check_time
@@ -92,7 +92,7 @@ def measure(
     model = Differentiated.of(painter)
     chosen = [feeds[k] for k in _spaced(len(feeds), BATCHES)]
     reached = [model.at_ends(each) for each in chosen]
-    masked = _masked(painter, model.ends, chosen, reached)
+    masked = [_masked(model, *each) for each in zip(chosen, reached, strict=True)]
     scales = {end: _scale(end, reached) for end in model.ends}
     generator = np.random.default_rng(0)
     rows, squares = list[Row](), list[Array]()
@@ -173,15 +173,12 @@ def _drawn(
 
 
 def _masked(
-    painter: Repainter,
-    ends: Sequence[End],
-    feeds: Sequence[Feeds],
-    reached: Sequence[Mapping[str, Array]],
-) -> Sequence[Mapping[str, Array]]:
+    model: Differentiated, feeds: Feeds, values: Mapping[str, Array]
+) -> Mapping[str, Array]:
     """Return the rows of outputs that attention masks whole, which must only stay finite."""
-    names = [end.name for end in ends if not end.decides]
-    outputs = [{name: values[name] for name in names} for values in reached]
-    return masked_outputs(TypedModel(painter.model), feeds, outputs)
+    masked = model.masked.find(partial(model.values, feeds))
+    names = [end.name for end in model.ends if not end.decides]
+    return {n: rows for n in names if (rows := rows_of(values[n], masked)) is not None}
 
 
 def _scale(end: End, reached: Sequence[Mapping[str, Array]]) -> Array:

@@ -12,7 +12,7 @@ than one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
+from amp_rewrite.numerics.compare.masked_rows import MaskedRows
 from amp_rewrite.numerics.emulate.model import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
@@ -73,11 +74,13 @@ class Differentiated:
         roundings: The roundings that are measured.
         ends: Where their errors are measured.
         unreached: Number of a float32 value -> why its rounding is not measured.
+        masked: Finds the rows that attention masks whole.
     """
 
     roundings: tuple[Rounding, ...]
     ends: tuple[End, ...]
     unreached: Mapping[int, str]
+    masked: MaskedRows
     _session: Float32Session
     _values: Float32Session
     _directions: Mapping[str, str]
@@ -96,7 +99,11 @@ class Differentiated:
 
     def at_ends(self, feeds: Feeds) -> dict[str, Array]:
         """Return the values at the ends, for one batch."""
-        return self._values.run(feeds, [end.name for end in self.ends])
+        return self.values(feeds, [end.name for end in self.ends])
+
+    def values(self, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:
+        """Return values at the ends, or of what `masked` asks for, for one batch."""
+        return self._values.run(feeds, [*names])
 
     def run(self, feeds: Feeds, directions: Mapping[str, Array]) -> tuple[Array, dict[int, float]]:
         """Return what each rounding changes along directions, for one batch.
@@ -190,7 +197,9 @@ class _Build:
             )
         peaks = self._peaks(reached)
         sums = self._loop(turn, b.concat(parts, 0), next(iter(directions.values())))
-        plain = self._at_ends(ends)
+        given = self.painter.model
+        masked = MaskedRows(given, [v.name or "" for v in (*given.graph.inputs, *_results(given))])
+        plain = self._plain((*(end.name for end in ends), *masked.axes))
         outputs = self.model.graph.outputs
         outputs.clear()
         for value, name in ((sums, _SUMS), (peaks, _PEAKS)):
@@ -201,6 +210,7 @@ class _Build:
             tuple(known),
             ends,
             unreached | self._unknown({*outer, *inner}),
+            masked,
             Float32Session(self.model, "the model with its gradients", keeps_memory=True),
             plain,
             {name: value.name or "" for name, value in directions.items()},
@@ -236,15 +246,15 @@ class _Build:
                 ends.setdefault(name, End(name, i, saturates))
         return tuple(ends.values())
 
-    def _at_ends(self, ends: Sequence[End]) -> Float32Session:
-        """Return the model itself, with the values at the ends as its outputs."""
-        if not any(end.decides for end in ends):
+    def _plain(self, names: Iterable[str]) -> Float32Session:
+        """Return the model itself, with some of its values as further outputs."""
+        given = {v.name for v in self.painter.model.graph.outputs}
+        added = [name for name in dict.fromkeys(names) if name not in given]
+        if not added:
             return Float32Session(self.painter.model)
         model = clone(self.painter.model)
-        values = {v.name: v for node in model.graph for v in node.outputs}
-        values |= {v.name: v for v in model.graph.inputs}
-        given = {v.name for v in model.graph.outputs}
-        model.graph.outputs.extend(values[e.name] for e in ends if e.name not in given)
+        values = {v.name: v for v in (*model.graph.inputs, *_results(model))}
+        model.graph.outputs.extend(values[name] for name in added)
         return Float32Session(model)
 
     def _seeds(
@@ -299,6 +309,10 @@ class _Build:
         remove_unused_nodes(body)
         count = b.op("Gather", b.op("Shape", directions), b.constant(0))
         return b.op("Loop", count, None, body=body)
+
+
+def _results(model: ir.Model) -> Iterator[ir.Value]:
+    return (value for node in model.graph for value in node.outputs)
 
 
 def _probability(output: ir.Value) -> ir.Node | None:

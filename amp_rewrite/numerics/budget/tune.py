@@ -73,7 +73,8 @@ def tune(
     output = None if output is None else path_text(output, SaveError)
     painter = Repainter.of(model, changed(options, **changes))
     tuner = Tuner(painter, fed(painter, data), tolerance, lifts=True, say=say)
-    painter.rewrite()  # what `strict` refuses is refused before anything is run
+    if painter.options.strict:
+        painter.rewrite()  # what it refuses is refused before anything is run
     tuned = tuner.tuned(time.monotonic() + seconds, draws) or tuner.untuned()
     if output is not None:
         tuned.save(output)
