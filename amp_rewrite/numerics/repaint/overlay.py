@@ -43,7 +43,7 @@ def overlay_text(
 
 
 class OpListFile:
-    """What has a form as an op list file."""
+    """A result that can be written as an op list file."""
 
     def to_yaml(self) -> str:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
