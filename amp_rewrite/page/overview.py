@@ -133,7 +133,9 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
     """Return what is known of a conversion."""
     model, result, outcome = conversion.model, conversion.result, conversion.made
     data, kept = conversion.asked.data, None if outcome is None else outcome.kept
-    lines = () if kept is None else kept.budget.lines()  # the largest contributions to the error
+    lines = (
+        () if kept is None or kept.budget is None else kept.budget.lines()
+    )  # the largest contributions to the error
     return Evidence(
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),

@@ -105,8 +105,7 @@ def extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         return [g]
     equal = [b.cast_like(b.equal(x, y), g) for x in inputs]
     count = b.add(*equal) if len(equal) == 2 else b.op("Sum", *equal)
-    share = b.div(g, count)
-    return [b.mul(e, share) for e in equal]
+    return [b.mul(g, b.div(e, count)) for e in equal]
 
 
 def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:

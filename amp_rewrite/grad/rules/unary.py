@@ -31,10 +31,10 @@ def relu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 
 def leaky_relu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = x where x >= 0 else alpha x: g where x > 0 else alpha g."""
+    """y = x where x >= 0 else alpha x: g where x > 0 else alpha g; a product, as for Relu."""
     g, x = known(gs[0]), operands(node)[0]
     alpha = node.attributes.get_float("alpha", 0.01)
-    return [b.where(b.greater(x, 0), g, b.mul(g, alpha))]
+    return [b.mul(g, b.where(b.greater(x, 0), b.operand(1, x), alpha))]
 
 
 def thresholded_relu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -57,7 +57,7 @@ def elu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = x where x > 0 else alpha (e^x - 1): g where x > 0 else g (y + alpha)."""
     g, x = known(gs[0]), operands(node)[0]
     alpha = node.attributes.get_float("alpha", 1.0)
-    return [b.where(b.greater(x, 0), g, b.mul(g, b.add(node.outputs[0], alpha)))]
+    return [b.mul(g, b.where(b.greater(x, 0), 1, b.add(node.outputs[0], alpha)))]
 
 
 def selu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -74,7 +74,7 @@ def celu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g, x = known(gs[0]), operands(node)[0]
     alpha = node.attributes.get_float("alpha", 1.0)
     negative = b.add(b.mul(node.outputs[0], 1 / alpha), 1)
-    return [b.where(b.greater(x, 0), g, b.mul(g, negative))]
+    return [b.mul(g, b.where(b.greater(x, 0), 1, negative))]
 
 
 def hard_sigmoid(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -82,7 +82,7 @@ def hard_sigmoid(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g, y = known(gs[0]), node.outputs[0]
     alpha = node.attributes.get_float("alpha", 0.2)
     inside = b.logical_and(b.greater(y, 0), b.less(y, 1))
-    return [b.where(inside, b.mul(g, alpha), 0)]
+    return [b.mul(g, b.mul(b.cast_like(inside, y), alpha))]
 
 
 def hard_swish(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -91,9 +91,8 @@ def hard_swish(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244.
     """
     g, x = known(gs[0]), operands(node)[0]
-    between = b.mul(g, b.add(b.mul(x, 1 / 3), 0.5))
-    rising = b.where(b.less(x, 3), between, g)
-    return [b.where(b.greater(x, -3), rising, 0)]
+    rising = b.where(b.less(x, 3), b.add(b.mul(x, 1 / 3), 0.5), 1)
+    return [b.mul(g, b.where(b.greater(x, -3), rising, 0))]
 
 
 def gelu(node: ir.Node, gs: Received, b: Builder) -> Gradients:

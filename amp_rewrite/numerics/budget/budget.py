@@ -34,7 +34,8 @@ class Contribution:
         op: That node's operator; "" for an input.
         errors: Output -> the root mean square error that it adds, relative to the output's spread;
             the largest over the batches. Infinity where it is not finite.
-        decisions: The same relative to the gaps by which nodes decide (ArgMax, TopK, Greater).
+        decisions: The same relative to the gaps by which nodes decide (ArgMax, TopK, Greater), and
+            in the operand of the Softmax or Sigmoid that an output is.
         peak: The largest magnitude of the value; NaN where it was not measured.
         rounded: Whether the model rounds it.
     """

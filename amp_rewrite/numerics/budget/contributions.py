@@ -3,7 +3,8 @@
 An error is relative to the spread of its output, its standard deviation over elements and batches:
 what an output says lies there, and not in its offset. Where slices along an axis differ widely in
 spread (boxes and scores), each counts by its own. What a node decides by (ArgMax, TopK, Greater)
-has the median gap between the first two candidates for its spread.
+has the median gap between the first two candidates for its spread. What is behind a Softmax or a
+Sigmoid hides errors on batches that are certain, so that its operand counts too, by 1.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +20,8 @@ import numpy as np
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.budget.differentiated import Differentiated, End
 from amp_rewrite.numerics.budget.roundings import Rounding
-from amp_rewrite.numerics.compare.masked_rows import masked_outputs
+from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.slices import ENOUGH, QUANTITIES, Slices
-from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.runtimes.ort.time_limit import check_time
@@ -60,7 +61,8 @@ class Measured:
         squares: (rows, roundings) float64: the squared relative error; infinity where it is not
             finite.
         peaks: Number of a value -> its largest magnitude over the batches.
-        heights: Where an error is measured -> the largest magnitude there, relative to the spread.
+        heights: (rows,): the largest magnitude at the end of each row, relative to the spread: on
+            its batch; on any batch for an unusual input, and where it is 0.
         unreached: Number of a value -> why its rounding is not measured.
     """
 
@@ -68,7 +70,7 @@ class Measured:
     rows: tuple[Row, ...]
     squares: Array
     peaks: Mapping[int, float]
-    heights: Mapping[End, float]
+    heights: Array
     unreached: Mapping[int, str]
 
 
@@ -90,7 +92,7 @@ def measure(
     model = Differentiated.of(painter)
     chosen = [feeds[k] for k in _spaced(len(feeds), BATCHES)]
     reached = [model.at_ends(each) for each in chosen]
-    masked = _masked(painter, model.ends, chosen, reached)
+    masked = [_masked(model, *each) for each in zip(chosen, reached, strict=True)]
     scales = {end: _scale(end, reached) for end in model.ends}
     generator = np.random.default_rng(0)
     rows, squares = list[Row](), list[Array]()
@@ -120,7 +122,9 @@ def measure(
     table[~np.isfinite(table)] = math.inf
     lost = _overflowing(painter, peaks)
     table[:, [rounding.value in lost for rounding in model.roundings]] = math.inf
-    heights = {end: _height(end, reached) / float(scales[end].max()) for end in model.ends}
+    tops = {end: [_height(end, each) for each in reached] for end in model.ends}
+    heights = [(row.batch >= 0 and tops[row.end][row.batch]) or max(tops[row.end]) for row in rows]
+    heights = np.array(heights) / [float(scales[row.end].max()) for row in rows]
     return Measured(model.roundings, tuple(rows), table, peaks, heights, model.unreached)
 
 
@@ -131,10 +135,10 @@ def _overflowing(painter: Repainter, peaks: Mapping[int, float]) -> set[int]:
     return {v for v in large if painter.objects.values[v] not in absorbed}
 
 
-def _height(end: End, reached: Sequence[Mapping[str, Array]]) -> float:
+def _height(end: End, values: Mapping[str, Array]) -> float:
     """Return the largest finite magnitude at an end."""
-    arrays = [np.abs(each[end.name]) for each in reached]
-    return max((float(a[np.isfinite(a)].max(initial=0.0)) for a in arrays), default=0.0)
+    sizes = np.abs(values[end.name])
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def _drawn(
@@ -169,23 +173,20 @@ def _drawn(
 
 
 def _masked(
-    painter: Repainter,
-    ends: Sequence[End],
-    feeds: Sequence[Feeds],
-    reached: Sequence[Mapping[str, Array]],
-) -> Sequence[Mapping[str, Array]]:
+    model: Differentiated, feeds: Feeds, values: Mapping[str, Array]
+) -> Mapping[str, Array]:
     """Return the rows of outputs that attention masks whole, which must only stay finite."""
-    names = [end.name for end in ends if not end.decides]
-    outputs = [{name: values[name] for name in names} for values in reached]
-    return masked_outputs(TypedModel(painter.model), feeds, outputs)
+    masked = model.masked.find(partial(model.values, feeds))
+    names = [end.name for end in model.ends if not end.decides]
+    return {n: rows for n in names if (rows := rows_of(values[n], masked)) is not None}
 
 
 def _scale(end: End, reached: Sequence[Mapping[str, Array]]) -> Array:
     """Return what errors at an end are relative to: a number, or one for each slice of an axis."""
     arrays = [each[end.name].astype(np.float64) for each in reached]
     finite = np.concatenate([a[np.isfinite(a)] for a in arrays]) if arrays else np.zeros(0)
-    if not finite.size:
-        return np.asarray(1.0)
+    if end.saturates or not finite.size:
+        return np.asarray(1.0)  # an error of e before it is one of e of a small probability
     if end.decides:
         gaps = np.concatenate([_gaps(a) for a in arrays])
         gaps = gaps[np.isfinite(gaps) & (gaps > 0)]

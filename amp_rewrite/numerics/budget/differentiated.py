@@ -12,7 +12,7 @@ than one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
+from amp_rewrite.numerics.compare.masked_rows import MaskedRows
+from amp_rewrite.numerics.emulate.model import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
@@ -40,6 +42,10 @@ _SUMS, _PEAKS = "amp-rewrite.budget.sums", "amp-rewrite.budget.peaks"
 _DECISIONS = ("ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 """Operators whose results are choices and no numbers."""
 
+# operators: their results are probabilities, which is asked here alone
+_SATURATING = ("Softmax", "Sigmoid", "Exp")
+"""Operators of probabilities: they hide an error where a batch is certain, and no other one."""
+
 
 class End(NamedTuple):
     """Where errors are measured: an output, or the operand of a node that decides.
@@ -47,10 +53,12 @@ class End(NamedTuple):
     Attributes:
         name: The name of the value.
         node: The index of the node that decides by it; ABSENT for an output.
+        saturates: Whether the node makes an output of it, a probability.
     """
 
     name: str
     node: int = ABSENT
+    saturates: bool = False
 
     @property
     def decides(self) -> bool:
@@ -66,11 +74,13 @@ class Differentiated:
         roundings: The roundings that are measured.
         ends: Where their errors are measured.
         unreached: Number of a float32 value -> why its rounding is not measured.
+        masked: Finds the rows that attention masks whole.
     """
 
     roundings: tuple[Rounding, ...]
     ends: tuple[End, ...]
     unreached: Mapping[int, str]
+    masked: MaskedRows
     _session: Float32Session
     _values: Float32Session
     _directions: Mapping[str, str]
@@ -89,7 +99,11 @@ class Differentiated:
 
     def at_ends(self, feeds: Feeds) -> dict[str, Array]:
         """Return the values at the ends, for one batch."""
-        return self._values.run(feeds, [end.name for end in self.ends])
+        return self.values(feeds, [end.name for end in self.ends])
+
+    def values(self, feeds: Feeds, names: Collection[str]) -> dict[str, Array]:
+        """Return values at the ends, or of what `masked` asks for, for one batch."""
+        return self._values.run(feeds, [*names])
 
     def run(self, feeds: Feeds, directions: Mapping[str, Array]) -> tuple[Array, dict[int, float]]:
         """Return what each rounding changes along directions, for one batch.
@@ -164,9 +178,13 @@ class _Build:
         for number in reached:
             errors.add(number, self.plain)
         products: dict[ir.Value, list[ir.Value]] = {}
+        vectors: dict[int, ir.Value] = {}
         for rounding, error in errors.roundings.items():
             if error not in products:
-                products[error] = self._products(reached[rounding.value], error)
+                value = rounding.value
+                if value not in vectors:
+                    vectors[value] = self._vector(reached[value])
+                products[error] = self._products(vectors[value], self._vector(error))
         parts = [part for error in errors.roundings.values() for part in products[error]]
         probed = found[-1] if probes and isinstance(found[-1], ir.Value) else None
         unreached |= {} if probed is not None else dict.fromkeys(inner, "no gradient reaches it")
@@ -179,7 +197,9 @@ class _Build:
             )
         peaks = self._peaks(reached)
         sums = self._loop(turn, b.concat(parts, 0), next(iter(directions.values())))
-        plain = self._at_ends(ends)
+        given = self.painter.model
+        masked = MaskedRows(given, [v.name or "" for v in (*given.graph.inputs, *_results(given))])
+        plain = self._plain((*(end.name for end in ends), *masked.axes))
         outputs = self.model.graph.outputs
         outputs.clear()
         for value, name in ((sums, _SUMS), (peaks, _PEAKS)):
@@ -190,6 +210,7 @@ class _Build:
             tuple(known),
             ends,
             unreached | self._unknown({*outer, *inner}),
+            masked,
             Float32Session(self.model, "the model with its gradients", keeps_memory=True),
             plain,
             {name: value.name or "" for name, value in directions.items()},
@@ -214,24 +235,26 @@ class _Build:
     def _ends(self) -> tuple[End, ...]:
         graph, flat = self.model.graph, self.painter.flat
         ends = {v.name or "": End(v.name or "") for v in graph.outputs if is_float32(v) and v.name}
+        probabilities = {_probability(v) for v in self.painter.model.graph.outputs}
         for i, node in enumerate(self.painter.nodes):
-            if node.op_type not in _DECISIONS or node.domain not in ("", "ai.onnx"):
+            saturates = node in probabilities
+            if not (saturates or node.op_type in _DECISIONS) or node.domain not in ("", "ai.onnx"):
                 continue
             name = flat.value_names[flat.inputs_of(i)[0]]
             value = self.errors.values.get(name)
             if value is not None and value.const_value is None:
-                ends.setdefault(name, End(name, i))
+                ends.setdefault(name, End(name, i, saturates))
         return tuple(ends.values())
 
-    def _at_ends(self, ends: Sequence[End]) -> Float32Session:
-        """Return the model itself, with the values at the ends as its outputs."""
-        if not any(end.decides for end in ends):
+    def _plain(self, names: Iterable[str]) -> Float32Session:
+        """Return the model itself, with some of its values as further outputs."""
+        given = {v.name for v in self.painter.model.graph.outputs}
+        added = [name for name in dict.fromkeys(names) if name not in given]
+        if not added:
             return Float32Session(self.painter.model)
         model = clone(self.painter.model)
-        values = {v.name: v for node in model.graph for v in node.outputs}
-        values |= {v.name: v for v in model.graph.inputs}
-        given = {v.name for v in model.graph.outputs}
-        model.graph.outputs.extend(values[e.name] for e in ends if e.name not in given)
+        values = {v.name: v for v in (*model.graph.inputs, *_results(model))}
+        model.graph.outputs.extend(values[name] for name in added)
         return Float32Session(model)
 
     def _seeds(
@@ -249,17 +272,21 @@ class _Build:
             inputs[end.name] = every
         return seeds, inputs
 
+    def _vector(self, value: ir.Value) -> ir.Value:
+        """Return the elements of a value in one dimension."""
+        return self.plain.op("Reshape", value, self.plain.constant([-1]))
+
     def _products(self, gradient: ir.Value, error: ir.Value) -> list[ir.Value]:
         """Return the sum of gradient times error, and that of its square, of one element each."""
         b = self.plain
-        product = b.op("Reshape", b.mul(gradient, error), b.constant([-1]))
+        product = b.mul(gradient, error)
         return [b.reduce_sum(product, [0]), b.reduce("ReduceSumSquare", product, [0])]
 
     def _peaks(self, reached: Mapping[int, ir.Value]) -> ir.Value:
         """Return the largest magnitudes of values."""
         b, names, parts = self.plain, self.painter.flat.value_names, list[ir.Value]()
         for number in reached:
-            flat = b.op("Reshape", self.errors.values[names[number]], b.constant([-1]))
+            flat = self._vector(self.errors.values[names[number]])
             highest, lowest = b.reduce("ReduceMax", flat, [0]), b.reduce("ReduceMin", flat, [0])
             parts.append(b.maximum(highest, b.neg(lowest)))
         return b.concat(parts, 0) if parts else b.constant(np.zeros(1, np.float32))
@@ -282,6 +309,18 @@ class _Build:
         remove_unused_nodes(body)
         count = b.op("Gather", b.op("Shape", directions), b.constant(0))
         return b.op("Loop", count, None, body=body)
+
+
+def _results(model: ir.Model) -> Iterator[ir.Value]:
+    return (value for node in model.graph for value in node.outputs)
+
+
+def _probability(output: ir.Value) -> ir.Node | None:
+    """Return the node that makes a probability, which an output is but for its shape or a sum."""
+    node = output.producer()
+    while node is not None and (node.op_type == "Div" or is_exact(node)):
+        node = None if not node.inputs or node.inputs[0] is None else node.inputs[0].producer()
+    return node if node is not None and node.op_type in _SATURATING else None
 
 
 def _value(name: str, dtype: ir.DataType, dims: Sequence[int | None] | None) -> ir.Value:

@@ -107,7 +107,7 @@ def _source_side(excess: list[int], arcs: Sequence[Sequence[int]]) -> list[int]:
     for tail, head, capacity in (*ends, *arcs):
         capacity_before = network.get_edge_data(tail, head, {"capacity": 0})["capacity"]
         network.add_edge(tail, head, capacity=capacity_before + capacity)
-    residual = nx.algorithms.flow.dinitz(network, source, sink)
+    residual = nx.algorithms.flow.boykov_kolmogorov(network, source, sink)
     full = [(t, h) for t, h, arc in residual.edges(data=True) if arc["flow"] >= arc["capacity"]]
     residual.remove_edges_from(full)
     return sorted(nx.descendants(residual, source))

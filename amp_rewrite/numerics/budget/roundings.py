@@ -10,6 +10,7 @@ gradient times error over all runs of the body.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -94,7 +95,11 @@ class Errors:
         return outer, [number for number, name in named if name in self.inner]
 
     def add(self, number: int, b: Builder) -> None:
-        """Add the errors of a value of the main graph."""
+        """Add the errors of a value of the main graph; what only moves another has its error."""
+        moved = Rounding(self._moved(number), CAST)
+        if moved in self.roundings:
+            self.roundings[Rounding(number, CAST)] = self.roundings[moved]
+            return
         value = self.values[self._painter.flat.value_names[number]]
         self.roundings |= {
             Rounding(number, kind): error for kind, error in self._errors(number, value, b)
@@ -137,6 +142,23 @@ class Errors:
             fresh = inner.added
             body.remove(fresh)
             body.insert_after(producer, fresh)
+
+    def _moved(self, number: int) -> int:
+        """Return the value of which this one is a copy or a part, and that nothing else reads."""
+        flat, graph, maker = self._painter.flat, self._painter.type_graph, self._makers.get(number)
+        if maker is None or not is_exact(self._painter.nodes[maker]):
+            return ABSENT
+        read = [v for v in flat.inputs_of(maker) if v != ABSENT and graph.is_float32(v)]
+        has_body = next(subgraphs(self._painter.nodes[maker]), None) is not None
+        if len(read) != 1 or has_body or self._readers[read[0]] > 1:
+            return ABSENT
+        return read[0]
+
+    @cached_property
+    def _readers(self) -> Counter[int]:
+        """By value, how often nodes read it, and whether it is an output."""
+        flat = self._painter.flat
+        return Counter([*map(int, flat.inputs), *flat.main.outputs])
 
     def _kinds(self, number: int) -> list[str]:
         maker = self._makers.get(number)

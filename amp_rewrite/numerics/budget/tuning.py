@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from amp_rewrite.base.printable import counted
 from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.budget.tolerance import Tolerance
-from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.repaint.overlay import OpListFile, overlay_text
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import Shown
@@ -20,7 +19,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning(Shown):
+class Tuning(OpListFile, Shown):
     """The nodes that have to stay float32 so that a tolerance holds.
 
     Attributes:
@@ -83,11 +82,3 @@ class Tuning(Shown):
             "the lists.",
         ]
         return overlay_text(self.rules, self.options, comments)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_yaml()` to a file, as a whole or not at all.
-
-        Raises:
-            SaveError: The file cannot be written.
-        """
-        write_overlay(path, self.to_yaml())

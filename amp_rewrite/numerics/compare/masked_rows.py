@@ -10,17 +10,14 @@ nobody reads fail a good model; with, they are apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.inputs.batches import Array
 
 MASKED = -5000.0
 """Scores up to that are masked: half of the weakest fill that exporters write, -1e4."""
@@ -54,28 +51,6 @@ class MaskedRows:
         values = fetch([*self.axes]) if self.axes else {}
         rows = [_without_scores(values[name], axis) for name, axis in self.axes.items()]
         return tuple(mask for mask in rows if mask is not None and mask.any())
-
-
-def masked_outputs(
-    model: TypedModel, data: Sequence[Feeds], outputs: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Array]]:
-    """Return which rows of a float32 model's outputs are masked whole, for each batch.
-
-    Raises:
-        AmpError: The model has attention, and does not load or run.
-    """
-    results = (value for node in model.model.graph for value in node.outputs)
-    names = {v.name or "" for v in (*model.model.graph.inputs, *results)}
-    rows = MaskedRows(model.model, names)
-    if not rows.axes:
-        return [{} for _ in data]
-    session = Evaluator(model, outputs=[*rows.axes])
-    masks: list[dict[str, Array]] = []
-    for feeds, values in zip(data, outputs, strict=True):
-        masked = rows.find(partial(session.run, feeds))
-        each = {name: rows_of(value, masked) for name, value in values.items()}
-        masks.append({name: apart for name, apart in each.items() if apart is not None})
-    return masks
 
 
 def rows_of(output: Any, masked: tuple[Array, ...]) -> Array | None:

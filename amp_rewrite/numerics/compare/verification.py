@@ -86,8 +86,11 @@ class Verification:
         *,
         threads: int = 0,
         providers: tuple[str, ...] = (),
+        original: Evaluator | None = None,
     ) -> None:
         """Load both models; the rewritten one runs on execution `providers` too.
+
+        `original` is one that another verification loaded, if it fetches enough.
 
         Raises:
             OptionError: The models have different inputs or outputs.
@@ -127,7 +130,9 @@ class Verification:
 
         self.told = ToldModel(before, emulated.model, tolerances, load)
         read = [*names, *floats, *self.told.names, *self.told.reads]
-        self.original = Evaluator(before, outputs=read, threads=threads)
+        if original is None or not set(read) <= set(original.outputs):
+            original = Evaluator(before, outputs=read, threads=threads)
+        self.original = original
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None

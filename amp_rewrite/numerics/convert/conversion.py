@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx_ir as ir
 
@@ -16,25 +16,15 @@ from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress, judged_by
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.budget.budget import Budget
+from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
-from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
-
-
-class Kept(NamedTuple):
-    """The nodes that the error budget keeps float32; `predicted` is relative to the limit."""
-
-    rules: tuple[NodeRule, ...]
-    predicted: float
-    budget: Budget
-
 
 _NOTHING_LEFT = 3
 """The exit status of a conversion after which nothing is in 16 bits."""
@@ -48,7 +38,7 @@ class Conversion(Shown):
         result: The rewrite, under the rules that were found.
         verification: The comparison with the original.
         calibration: The values that do not fit on the data; None without data.
-        kept: The nodes that the error budget keeps float32; None if it was not needed or measured.
+        kept: What the error budget keeps float32; None if it was not needed or measured.
         shapes: The shapes of the first verified batch, by the names of values.
         vain: Whether it is in doubt, and a mix that passes has nothing in 16 bits.
         raised: The model at a newer opset, if it was upgraded.
@@ -59,7 +49,7 @@ class Conversion(Shown):
     result: RewriteResult
     verification: VerifyReport
     calibration: Calibration | None
-    kept: Kept | None
+    kept: Tuning | None
     shapes: Mapping[str, Shape]
     vain: bool = False
     raised: RaisedModel | None = None

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from amp_rewrite import targets
 from amp_rewrite.errors import OutOfTimeError
-from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.budget.tuner import with_device
+from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import origin_of, unfinished_after, verified
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -67,15 +68,6 @@ def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyRepor
 
 def fails_on_data(report: VerifyReport) -> bool:
     """Tell whether more in float32 could help, which is chosen on data and not on stress inputs."""
-    return bool(report.infinities) or not all(output.ok for output in compared_outputs(report))
-
-
-def compared_outputs(report: VerifyReport) -> tuple[OutputComparison, ...]:
-    """Return the errors of outputs that more in float32 may make smaller: emulated and on a device.
-
-    A device that computes the float32 original wrong as well does not count.
-    """
-    device = report.device
-    if device is None or any(not output.ok for output in device.itself):
-        return report.outputs
-    return (*report.outputs, *device.original)
+    return bool(report.infinities) or not all(
+        output.ok for output in with_device(report.outputs, report.device)
+    )

@@ -5,27 +5,18 @@ First what made-up inputs show of a model that overflows on them, then what the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import AmpError
-from amp_rewrite.numerics.budget.budget import Budget
-from amp_rewrite.numerics.budget.contributions import measure
-from amp_rewrite.numerics.budget.fit import Fit, limits_of
 from amp_rewrite.numerics.budget.tolerance import Tolerance
+from amp_rewrite.numerics.budget.tuner import Tuner, with_device
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
+from amp_rewrite.numerics.convert.judge import fails_on_data, tried
 from amp_rewrite.numerics.convert.scale import has_outliers, measured
-from amp_rewrite.numerics.convert.work import Kept, Terms, Trial
+from amp_rewrite.numerics.convert.work import Terms, Trial
 from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
-from amp_rewrite.oplists import NodeRule
-from amp_rewrite.runtimes.ort.time_limit import time_limit
-
-_TINY = 1e-30
-"""Stands for a tolerance of 0."""
 
 
 def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
@@ -92,34 +83,21 @@ def _is_unsteady(verification: VerifyReport) -> bool:
 def _by_budget(before: Trial, terms: Terms) -> Trial | None:
     """Keep float32 what the error budget chooses, and verify; None without a choice in time."""
     assert before.run is not None, "it was verified"
-    terms.progress("measuring what rounding adds")
     work = before.work
     data = [before.run.worst_feeds or {}] if terms.data is None else terms.data
     painter = Repainter.of(work.flat, replace(work.options, strict=False), work.found)
-    feeds = list(batches(data, painter.model))
     tolerance = Tolerance.default("error", 0.0)
     if terms.rtol is not None:
         tolerance = Tolerance("max-relative", terms.rtol)
-    trials: dict[tuple[NodeRule, ...], Trial] = {}
-
-    def loss_of(rules: tuple[NodeRule, ...]) -> float:
-        if rules not in trials:
-            told = replace(work, found=work.found.with_rules(rules))
-            trials[rules] = tried(told, replace(terms, stress=False, progress=silent))
-        report = trials[rules].made.verification
-        if report.infinities or report.unfinished is not None:
-            return math.inf
-        return tolerance.loss(compared_outputs(report)) / max(tolerance.limit, _TINY)
-
+    feeds = list(batches(data, painter.model))
+    tuner = Tuner(painter, feeds, tolerance, lifts=False, providers=terms.providers)
+    terms.progress("measuring what rounding adds")
+    found = before.made.verification
+    loss = tolerance.loss(with_device(found.outputs, found.device))
     try:
-        with time_limit(terms.ends()):
-            measured = measure(painter, feeds)
-            choice = Fit(painter, measured, limits_of(measured, tolerance), loss_of).run()
-    except AmpError:  # no gradients, or no time
+        kept = tuner.tuned(terms.ends(), before=loss)
+    except AmpError:  # no gradients
         return None
-    if choice is None:
+    if kept is None:
         return None
-    chosen = trials[choice.rules]
-    low = chosen.made.result.painting.allow
-    kept = Kept(choice.rules, choice.predicted, Budget.of(painter, measured, low))
     return tried(replace(work, found=work.found.with_rules(kept.rules), kept=kept), terms)

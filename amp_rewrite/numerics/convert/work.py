@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from amp_rewrite.base.progress import silent
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.convert.conversion import Conversion, Kept
+from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
@@ -61,7 +62,7 @@ class Work:
     calibration: Calibration | None = None
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()
-    kept: Kept | None = None
+    kept: Tuning | None = None
 
 
 class Trial(NamedTuple):

@@ -23,7 +23,7 @@ from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
-from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
+from amp_rewrite.numerics.repaint.overlay import OpListFile, overlay_text
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint.node_rules import Findings
@@ -44,7 +44,7 @@ Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration(Shown):
+class Calibration(OpListFile, Shown):
     """The result of a calibration.
 
     Attributes:
@@ -112,14 +112,6 @@ class Calibration(Shown):
         if self.unmeasured:
             comments.append(f"{len(self.unmeasured)} values could not be measured.")
         return overlay_text(self.rules, self.options, comments)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_yaml()` to a file, as a whole or not at all.
-
-        Raises:
-            SaveError: The file cannot be written.
-        """
-        write_overlay(path, self.to_yaml())
 
 
 @with_option_names

@@ -42,9 +42,20 @@ def overlay_text(
     return "\n".join(lines) + "\n" + body
 
 
-def write_overlay(path: str | os.PathLike[str], text: str) -> None:
-    """Replace a file as a whole or not at all."""
-    write_text(Path(path_text(path, SaveError)), text.rstrip("\n"))
+class OpListFile:
+    """A result that can be written as an op list file."""
+
+    def to_yaml(self) -> str:
+        """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_yaml()` to a file, as a whole or not at all.
+
+        Raises:
+            SaveError: The file cannot be written.
+        """
+        write_text(Path(path_text(path, SaveError)), self.to_yaml().rstrip("\n"))
 
 
 def _entry(rule: NodeRule) -> dict[str, str]:
