@@ -41,13 +41,14 @@ FLAGS: Mapping[str, str] = {
     "--no-train-statistics": "in Python, amp.freeze(model, names, train_statistics=False) does so",
     "--non-finite": "in Python, np.argwhere(~np.isfinite(x)) finds such numbers in data",
     "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
-    "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
+    "--prefer": "for a smaller error use --data FILE --rtol X",
     "--recompute": "--accumulate makes an update of several smaller batches",
     "--resume": "tune again with a longer --budget",
     "--restore": "in Python, session.restore(path) begins with a checkpoint",
     "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
     "--save-costs": "op lists and --deny-op choose the types",
     "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
+    "--store": "leave it out: tables of embeddings are stored in 16 bits",
     "--store-weights": "leave it out: a step reads weights in float32",
     "--subnormal-share": "leave it out: 10 % of a value's magnitude may be subnormal",
     "--tensorboard": "--metrics FILE.csv writes the rows; callbacks.Watch hands them to any writer",
@@ -63,7 +64,8 @@ ARGUMENTS: Mapping[str, str] = {
     "costs": "op lists and deny_ops choose the types",
     "estimate": "leave it out: the error budget needs none",
     "measure": "time the files with `amp-rewrite run`",
-    "prefer": "for a smaller file use store='half', for a smaller error data and rtol",
+    "prefer": "for a smaller error use data and rtol",
+    "store": "leave it out: tables of embeddings are stored in 16 bits",
 }
 """Keyword argument of a rewrite in Python -> the remedy."""
 

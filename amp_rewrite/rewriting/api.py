@@ -407,7 +407,7 @@ def _planned(
     with clock.step("painting"):
         finished = painted(context)
     with clock.step("casts"):
-        plan = plan_casts(finished.context, finished.painting, options.chosen_store)
+        plan = plan_casts(finished.context, finished.painting)
         removed = noop_casts(context.type_graph, plan)
         return RewriteResult(
             flat,

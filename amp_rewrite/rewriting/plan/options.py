@@ -60,8 +60,6 @@ Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
-Store = Literal["default", "float32", "tables", "half"]
-Stored = Literal["float32", "tables", "half"]
 Overflow = Literal["keep", "scale", "auto"]
 OnlyPrecision = Literal["float16", "bfloat16"]
 
@@ -207,15 +205,6 @@ class RewriteOptions:
         "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
         without=_GIVEN,
     )
-    store: Store = shown(
-        "default",
-        TYPES,
-        "Constants stored in 16 bits, computed in float32. tables: those that Gather reads; "
-        "half: all large ones that lose little; float32: none.",
-        "[Smaller files](#small-files). The default is `tables`, but `float32` with `--target "
-        "openvino`, which would convert the rows at each look-up.",
-        without=_GIVEN,
-    )
     overflow: Overflow = shown(
         "auto",
         TYPES,
@@ -298,12 +287,6 @@ class RewriteOptions:
                 found=", ".join("::".join(filter(None, key)) for key in sorted(both)),
                 expected="one of allow_ops and deny_ops",
             )
-        if self.store == "half" and self.weights == "cast":
-            raise OptionError(
-                "weights that stay float32 in the file cannot be stored in 16 bits",
-                found="store='half' with weights='cast'",
-                remedy="omit one of them",
-            )
         _ = self.node_rules
 
     def _take_only(self, only: str) -> None:
@@ -325,13 +308,6 @@ class RewriteOptions:
     def chosen_target(self) -> targets.TargetChoice:
         """The target; the default one where nobody named one, the model neither."""
         return self.target or targets.DEFAULT
-
-    @property
-    def chosen_store(self) -> Stored:
-        """Which constants are stored in 16 bits though they compute as float32."""
-        if self.store != "default":
-            return self.store
-        return "float32" if targets.find(self.chosen_target).converts_rows else "tables"
 
     @property
     def low(self) -> DType:
@@ -499,7 +475,6 @@ class StepChanges(TypedDict, total=False):
     deny_ops: Names
     allow_ops: Names
     weights: Weights
-    store: Store
     overflow: Overflow
     infer_after_allow: bool
     inline_functions: bool
