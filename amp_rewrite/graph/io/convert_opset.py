@@ -16,12 +16,12 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.content import Content
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.read_object import messages_of
 from amp_rewrite.graph.io.typeproto import read_shape
-from amp_rewrite.graph.io.write import slim_proto
 from amp_rewrite.graph.proto.shape_inference import (
     ENDS_INFERENCE,
     FAILURES,
@@ -51,8 +51,9 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     _check_opset(model, opset)
     if model.graph.opset_imports[""] == opset:
         return load(model)
-    slim = slim_proto(model)
-    _check_parts(slim)
+    proto, files = messages_of(model)
+    _check_parts(proto)
+    slim = onnx.ModelProto.FromString(Content(proto, files).slim())
     del slim.functions[:]
     try:
         converted = converted_proto(slim, opset)
@@ -62,7 +63,6 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
             found=error,
             remedy=_REMEDY,
         ) from error
-    proto, files = messages_of(model)
     _restore(proto.graph, converted.graph)
     del proto.opset_import[:]
     proto.opset_import.extend(converted.opset_import)
@@ -156,7 +156,7 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
     Returns:
         The names of these values; none where inference fails without the declared shapes, too.
     """
-    proto = slim_proto(model)
+    proto = onnx.ModelProto.FromString(Content(*messages_of(model)).slim())
     made = {value.name: value for node in model.graph for value in node.outputs}
     del proto.graph.value_info[:]
     for info in (info for info in proto.graph.output if info.name in made):

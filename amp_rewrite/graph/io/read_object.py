@@ -57,10 +57,16 @@ def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def messages_of(model: ir.Model) -> tuple[onnx.ModelProto, ExternalFiles]:
     """Return the messages of a model, and the tensors in memory that they refer to."""
-    tensors = {id(t): t for t in all_tensors(model) if t.dtype is not ir.DataType.STRING}
+    tensors = {id(tensor): tensor for tensor in all_tensors(model) if not _is_typed(tensor)}
     places = {key: Place(HELD, number, 0) for number, key in enumerate(tensors)}
     held = [Held(partial(stored, tensor), partial(_itself, tensor)) for tensor in tensors.values()]
     return ModelWriter(model, places).message(), ExternalFiles(None, held)
+
+
+def _is_typed(tensor: ir.TensorProtocol) -> bool:
+    """Tell whether a message has the elements as they are spelled, not as bytes."""
+    is_message = isinstance(tensor, ir.TensorProtoTensor) and not tensor.raw.HasField("raw_data")
+    return is_message or tensor.dtype is ir.DataType.STRING
 
 
 def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
