@@ -264,10 +264,6 @@ class FlatGraph:
         held = self.tensors.get(value)
         return None if held is None else held.dims
 
-    def initializer(self, value: int) -> StoredTensor | None:
-        """Return the tensor of an initializer, None for any other value."""
-        return self.tensors.get(value)
-
     def keep_names(self, names: Sequence[str]) -> None:
         """Let nodes that had no name have other given ones: `names` has one for each node."""
         for node in self.given:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.graph.clone import values_in
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.infer import Types, infer
 from amp_rewrite.graph.io.model_files import Place
@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.external import HELD, ExternalFiles, Held
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.tensors import all_tensors, stored
-from amp_rewrite.graph.traverse import nodes_in, subgraphs
+from amp_rewrite.graph.traverse import nodes_in
 
 
 def read_object(model: ir.Model) -> FlatGraph:
@@ -43,16 +43,6 @@ def infer_types(model: ir.Model) -> Types:
     """Return the type of every value of the main graph and of its subgraphs, at any depth."""
     pairs = zip(values_in(model.graph), infer(number_object(model)), strict=True)
     return {value: type_ for value, type_ in pairs if type_ is not None}
-
-
-def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the values of a graph and of those inside it, in the order of their numbers."""
-    yield from graph.inputs
-    yield from (value for value in graph.initializers.values() if not value.is_graph_input())
-    for node in graph:
-        yield from node.outputs
-        for inner in subgraphs(node):
-            yield from values_in(inner)
 
 
 def messages_of(model: ir.Model) -> tuple[onnx.ModelProto, ExternalFiles]:

@@ -9,17 +9,13 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.flat import PLAIN
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.io.typeproto import write_info, write_type
 from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY
 
 _KINDS = ir.AttributeType
-_FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
-_LISTS: dict[ir.AttributeType, str] = {
-    _KINDS.INTS: "ints",
-    _KINDS.FLOATS: "floats",
-}
 
 
 class ModelWriter:
@@ -101,10 +97,10 @@ class ModelWriter:
             self._value(proto, kind, value)
 
     def _value(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
-        if kind in _FIELDS:
-            setattr(proto, _FIELDS[kind], value)
-        elif kind in _LISTS:
-            getattr(proto, _LISTS[kind]).extend(value)
+        if kind in (_KINDS.INT, _KINDS.FLOAT):
+            setattr(proto, PLAIN[kind.value], value)
+        elif kind.value in PLAIN:
+            getattr(proto, PLAIN[kind.value]).extend(value)
         elif kind is _KINDS.STRING:
             proto.s = _to_bytes(value)
         elif kind is _KINDS.STRINGS:

@@ -19,8 +19,9 @@ from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.proto.stored import StoredTensor, without_data
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.special_types import TYPE_ATTRIBUTES, TYPED_LIKE_FIRST
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import Trait
+from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.versions import OPSET_OF_CASTS
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
@@ -28,28 +29,6 @@ from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-# operators: which of their attributes repeat the type of which variable.
-_TYPE_ATTRIBUTES: dict[tuple[str, str], str] = {
-    ("Bernoulli", "T2"): "dtype",
-    ("BlackmanWindow", "T2"): "output_datatype",
-    ("Cast", "T2"): "to",
-    ("DequantizeLinear", "T3"): "output_dtype",
-    ("EyeLike", "T2"): "dtype",
-    ("HammingWindow", "T2"): "output_datatype",
-    ("HannWindow", "T2"): "output_datatype",
-    ("LayerNormalization", "U"): "stash_type",
-    ("MelWeightMatrix", "T3"): "output_datatype",
-    ("RandomNormal", "T"): "dtype",
-    ("RandomNormalLike", "T2"): "dtype",
-    ("RandomUniform", "T"): "dtype",
-    ("RandomUniformLike", "T2"): "dtype",
-    ("SequenceEmpty", "S"): "dtype",
-}
-"""(operator, variable) -> the attribute that names the variable's element type.
-
-Source: the operators' texts in https://onnx.ai/onnx/operators/.
-"""
 
 _LONG = 1 << 12
 """Bytes from which on the data of a tensor are left where they are."""
@@ -218,11 +197,10 @@ def retyped_attributes(
     """Return, by node, the attributes that become others."""
     low = plan.low
     allowed, attributes = graph.mask(plan.vertices), dict[int, list[AttributeProto]]()
-    typed = graph.where(lambda kind: bool(_typed_attributes(kind)))
+    typed = graph.where(lambda kind: _typed_attribute(kind) is not None)
     for vertex in vertices_in(allowed & typed):
-        names = _typed_attributes(graph.kind_of(vertex))
-        entries = [make_attribute(name, low.number) for name in names]
-        attributes.setdefault(graph.nodes[vertex], []).extend(entries)
+        entry = make_attribute(_typed_attribute(graph.kind_of(vertex)) or "", low.number)
+        attributes.setdefault(graph.nodes[vertex], []).append(entry)
     for node in plan.stashes:
         entry = make_attribute("stash_type", low.number)
         attributes.setdefault(node, []).append(entry)
@@ -236,7 +214,7 @@ def retyped_attributes(
         tensor = TensorProto(data_type=low.number, dims=fill.shape)
         tensor.raw_data = to_low(np.asarray(fill), low, saturate=saturate).tobytes()
         attributes.setdefault(node, []).append(make_attribute("value", tensor))
-    for vertex in vertices_in(allowed & graph.having(Trait.TYPED_LIKE_FIRST)):
+    for vertex in vertices_in(allowed & graph.called(TYPED_LIKE_FIRST)):
         node = graph.nodes[vertex]
         names = [*flat.attributes(node), *(a.name for a in attributes.get(node, ()))]
         if "dtype" not in names:
@@ -245,12 +223,12 @@ def retyped_attributes(
     return attributes
 
 
-def _typed_attributes(kind: VertexKind) -> list[str]:
-    """Return the attributes that repeat the element type of a kind of vertices."""
-    if kind.operator.domain != "":
-        return []
-    named = [_TYPE_ATTRIBUTES.get((kind.operator.op_type, v)) for v in kind.variables]
-    return [name for name in named if name is not None]
+def _typed_attribute(kind: VertexKind) -> str | None:
+    """Return the attribute that repeats the element type of a kind of vertices, or None."""
+    name = TYPE_ATTRIBUTES.get(operator(kind.operator))
+    if name is None or kind.schema is None or name not in kind.schema.attributes:
+        return None
+    return name if kind.schema.outputs[-1].variable in kind.variables else None
 
 
 def set_attribute(node: NodeProto, entry: AttributeProto) -> None:

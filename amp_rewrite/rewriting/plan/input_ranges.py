@@ -7,11 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import element
-from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.values.intervals import element_types
 from amp_rewrite.values.intervals.interval import Interval, between
 
@@ -72,19 +70,6 @@ def _range(name: str, ends: Any) -> Range:
     return low, high
 
 
-def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
-    """Reject ranges of what is not an input of the model; the nearest names are named."""
-    names = [model.value_names[value] for value in model.main.inputs]
-    for name in ranges:
-        if name not in names:
-            some = ", ".join(map(repr, names)) or "a model with inputs"
-            raise OptionError(
-                "input_ranges names no input of the model",
-                found=repr(name),
-                expected=suggestion(name, names, some),
-            )
-
-
 def input_intervals(ranges: InputRanges, type_graph: TypeGraph) -> dict[int, Interval]:
     """Return what ranges say of graph inputs.
 
@@ -129,15 +114,3 @@ def _parsed_length(text: str) -> tuple[str, int]:
     if not (name and length.isdecimal()):
         raise OptionError("--dim is not a length", found=text, expected="NAME=LENGTH")
     return name, int(length)
-
-
-def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
-    """Reject lengths of what no input of the model has."""
-    free = model.free_dimensions
-    for name in lengths:
-        if name not in free:
-            raise OptionError(
-                "no input has a free dimension of this name",
-                found=repr(name),
-                expected=" or ".join(map(repr, sorted(free))) or "no name: there is none",
-            )

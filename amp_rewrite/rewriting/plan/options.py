@@ -43,8 +43,6 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.plan.input_ranges import (
     FreeLengths,
     InputRanges,
-    check_dimensions,
-    check_input_names,
     free_lengths,
     input_ranges,
 )
@@ -391,9 +389,9 @@ class RewriteOptions:
         names = {name for called in model.operators for name in names_of(called)}
         _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
         _require_known("allow_ops", self.allow_ops, names, "an operator of the model")
-        check_input_names(self.ranges, model)
-        check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
+        _require_known("input_ranges", self.ranges, inputs, "a graph input")
+        require_dimensions(self.lengths, model)
         _require_known("variables", self.variables, inputs, "a graph input")
         if not isinstance(self.keep_io_types, bool) and not self.ends_are_float32:
             ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
@@ -556,6 +554,11 @@ def _require_known(option: str, names: Iterable[str], known: set[str], kind: str
                 found=repr(name),
                 expected=suggestion(name, sorted(known), kind),
             )
+
+
+def require_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
+    """Refuse lengths of what no input of the model has."""
+    _require_known("dims", lengths, {*model.free_dimensions}, "a free dimension of an input")
 
 
 _SILENT = frozenset({"strict"})
