@@ -116,6 +116,7 @@ def _optional(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[st
 
 _FLOAT = TensorProto.FLOAT
 
+# operators: what their attributes say.
 _NAMING: Mapping[str, tuple[str, int | None, int | None]] = {
     "Bernoulli": ("dtype", None, 0),
     "BitCast": ("to", None, None),
@@ -125,6 +126,7 @@ _NAMING: Mapping[str, tuple[str, int | None, int | None]] = {
     "EyeLike": ("dtype", None, 0),
     "HammingWindow": ("output_datatype", _FLOAT, None),
     "HannWindow": ("output_datatype", _FLOAT, None),
+    "LayerNormalization": ("stash_type", _FLOAT, None),
     "MelWeightMatrix": ("output_datatype", _FLOAT, None),
     "Multinomial": ("dtype", TensorProto.INT32, None),
     "QuantizeLinear": ("output_dtype", TensorProto.UINT8, 2),
@@ -132,20 +134,18 @@ _NAMING: Mapping[str, tuple[str, int | None, int | None]] = {
     "RandomNormalLike": ("dtype", None, 0),
     "RandomUniform": ("dtype", _FLOAT, None),
     "RandomUniformLike": ("dtype", None, 0),
+    "SequenceEmpty": ("dtype", _FLOAT, None),
 }
-"""Operator -> the attribute that names the type of its result; without it, the default, or the
-input whose type the result has."""
+"""Operator -> the attribute that names the type of its last result; without it, the default, or
+the input whose type the result has."""
 
 TYPED_LIKE_FIRST = frozenset(name for name, (_, _, follow) in _NAMING.items() if follow == 0)
 """The operators whose result has their first input's type unless `dtype` names another."""
 
-TYPE_ATTRIBUTES: Mapping[str, str] = {
-    **{name: attribute for name, (attribute, _, _) in _NAMING.items()},
-    "LayerNormalization": "stash_type",
-    "SequenceEmpty": "dtype",
-}
+TYPE_ATTRIBUTES: Mapping[str, str] = {name: row[0] for name, row in _NAMING.items()}
 """Operator -> the attribute that repeats the type variable of its last output."""
 
+# operators: what their attributes, or the sequences that they read, say.
 RULES: Mapping[str, Rule] = {
     **{name: _by_attribute(*row) for name, row in _NAMING.items()},
     "ConcatFromSequence": _element_of_first,

@@ -13,7 +13,7 @@ from enum import Flag, auto
 from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -291,18 +291,16 @@ TABLE: Mapping[str, Row] = _table()
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> what is known of it."""
 
 
-class Called(Protocol):
-    """An object that names its operator: a node of onnx_ir, or the Operator of a flat graph."""
+class Operator(NamedTuple):
+    """The operator that a node calls: an operator of a domain, or a model-local function."""
 
-    @property
-    def domain(self) -> str:
-        """The operator's domain."""
-        ...
+    domain: str
+    op_type: str
+    overload: str = ""
 
-    @property
-    def op_type(self) -> str:
-        """The operator's name."""
-        ...
+
+Called: TypeAlias = "ir.Node | Operator"
+"""What names its operator: a node of onnx_ir, or the Operator of a flat graph."""
 
 
 def operator(node: Called) -> str:

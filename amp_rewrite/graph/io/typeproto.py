@@ -20,14 +20,6 @@ class OpaqueType(ir.TypeProtocol):
         self.denotation = text(proto.denotation) if proto.denotation else None
         self.dtype = self.elem_type = ir.DataType.UNDEFINED
 
-    def __eq__(self, other: object) -> bool:
-        """Compare the messages."""
-        return isinstance(other, OpaqueType) and self.proto == other.proto
-
-    def __hash__(self) -> int:
-        """Hash the message's bytes."""
-        return hash(self.proto.SerializeToString(deterministic=True))
-
 
 def read_type(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
     """Return type and shape of a message that was checked; (None, None) for an empty one."""

@@ -159,8 +159,8 @@ class RewrittenGraph:
             set_attribute(message, entry)
         weight = wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
         if weight is not None:
-            drop_attributes(message, ("value_float", "value_floats"))
-            set_attribute(message, make_attribute("value", self._converted(weight)))
+            del message.attribute[:]
+            message.attribute.append(make_attribute("value", self._converted(weight)))
         if flat.bodies_in(node):
             self._write_bodies(message, node)
         return message, outputs
@@ -238,15 +238,6 @@ def set_attribute(node: NodeProto, entry: AttributeProto) -> None:
             attribute.CopyFrom(entry)
             return
     node.attribute.append(entry)
-
-
-def drop_attributes(node: NodeProto, names: Iterable[str]) -> None:
-    """Remove a node's attributes of these names."""
-    kept = [a for a in node.attribute if a.name not in names]
-    if len(kept) < len(node.attribute):
-        copies = [AttributeProto.FromString(a.SerializeToString()) for a in kept]
-        del node.attribute[:]
-        node.attribute.extend(copies)
 
 
 class RewrittenFlat(NamedTuple):

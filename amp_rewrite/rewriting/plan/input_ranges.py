@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -31,16 +31,18 @@ def input_ranges(entries: Mapping[str, Any] | Iterable[str]) -> InputRanges:
     Raises:
         OptionError: One is not a range, has its ends in the wrong order, or is there twice.
     """
-    if isinstance(entries, Mapping):
-        pairs = list(entries.items())
-    else:
-        pairs = [_parsed(text) for text in arguments.texts("input_ranges", entries)]
     range_of: dict[str, Range] = {}
-    for name, ends in pairs:
+    for name, ends in _pairs("input_ranges", entries, _parsed):
         if name in range_of:
             raise OptionError("input_ranges has two ranges for one input", found=repr(name))
         range_of[name] = _range(name, ends)
     return MappingProxyType(range_of)
+
+
+def _pairs(option: str, entries: Any, parsed: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    if isinstance(entries, Mapping):
+        return list(entries.items())
+    return [parsed(text) for text in arguments.texts(option, entries)]
 
 
 def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
@@ -100,10 +102,7 @@ def _check_type(name: str, type_string: str | None, input_range: Range) -> None:
 
 def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
     """Return the lengths that an option holds: name -> length, or texts such as "N=8"."""
-    if isinstance(entries, Mapping):
-        pairs = list(entries.items())
-    else:
-        pairs = [_parsed_length(text) for text in arguments.texts("dims", entries)]
+    pairs = _pairs("dims", entries, _parsed_length)
     for name, length in pairs:
         arguments.integer(f"length of {name!r}", length)
     return MappingProxyType(dict(pairs))

@@ -390,7 +390,7 @@ class RewriteOptions:
         _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
         _require_known("allow_ops", self.allow_ops, names, "an operator of the model")
         inputs = {model.value_names[v] for v in model.main.inputs}
-        _require_known("input_ranges", self.ranges, inputs, "a graph input")
+        _require_known("input_ranges", self.ranges, inputs, _any_of(inputs))
         require_dimensions(self.lengths, model)
         _require_known("variables", self.variables, inputs, "a graph input")
         if not isinstance(self.keep_io_types, bool) and not self.ends_are_float32:
@@ -558,7 +558,12 @@ def _require_known(option: str, names: Iterable[str], known: set[str], kind: str
 
 def require_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
     """Refuse lengths of what no input of the model has."""
-    _require_known("dims", lengths, {*model.free_dimensions}, "a free dimension of an input")
+    free = {*model.free_dimensions}
+    _require_known("dims", lengths, free, _any_of(free))
+
+
+def _any_of(names: set[str]) -> str:
+    return " or ".join(map(repr, sorted(names))) or "no name: there is none"
 
 
 _SILENT = frozenset({"strict"})
