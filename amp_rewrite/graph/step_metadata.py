@@ -86,7 +86,7 @@ _PART = object_of(_DESCRIPTION, optional=_DESCRIPTION, more=True)
 
 
 Described: TypeAlias = "ir.Model | FlatGraph"
-"""What has metadata."""
+"""A model with metadata."""
 
 
 def check_description(model: Described, where: object = None, *, complete: bool = False) -> None:

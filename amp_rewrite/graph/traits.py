@@ -300,7 +300,7 @@ class Operator(NamedTuple):
 
 
 Called: TypeAlias = "ir.Node | Operator"
-"""What names its operator: a node of onnx_ir, or the Operator of a flat graph."""
+"""An object that names its operator."""
 
 
 def operator(node: Called) -> str:

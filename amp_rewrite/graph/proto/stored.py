@@ -80,7 +80,9 @@ class StoredTensor:
 
     @property
     def stored(self) -> Stream:
-        """The bytes that ONNX stores for a tensor, in a file, in memory or in raw_data."""
+        """The data that ONNX stores for a tensor, in a file, in memory or in raw_data."""
+        if self.location is None and bits(self.dtype) >= 8:
+            return self.stream
         if self.location is None:
             raw = lambda: np.frombuffer(self.proto.raw_data, np.uint8)  # noqa: E731
             return Stream(self.nbytes, np.dtype(np.uint8), raw, name=self.proto.name)
