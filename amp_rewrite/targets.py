@@ -78,8 +78,7 @@ class Target:
             type only: a CPU may add float16 in float16, but bfloat16 in float32.
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, after casting their inputs to that type: a 16-bit type saves these casts.
-        converts_rows: Whether it keeps a table that is stored in 16 bits with its Cast, and
-            converts the rows that Gather reads, one after the other, in place of folding the Cast.
+        converts_rows: Whether it converts single rows of a 16-bit table, rather than the table.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
             kernels of the 16-bit type; None if models stay as they are.
         parts: The targets that it stands for together; its kernels are those that all have.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.io.checker import refuse_invalid
+from amp_rewrite.graph.io.checker import checker_error, refuse_faults
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import STEP_KEY
@@ -132,7 +131,7 @@ def train_step(
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
         step = step_model(whole, fetch or ())
-        refuse_invalid(step, partial(load, forward), forward)
+        refuse_faults(checker_error(step), lambda: checker_error(load(forward)), forward)
         save(step, output, progress=progress)
     if not quiet:
         common.say_cpu(common.console(), options.target)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.tensors import ProtoTensor
-from amp_rewrite.graph.traverse import graphs_in
+from amp_rewrite.graph.traverse import subgraphs
 
 
 def clone(model: ir.Model) -> ir.Model:
@@ -31,15 +31,14 @@ def clone(model: ir.Model) -> ir.Model:
             expected="a graph that is sorted and defines every value it uses",
         ) from error
     copied.meta.update(model.meta)
-    for graph in _graphs(copied):
-        _detach(graph)
+    for value in _values(copied):
+        _detach(value)
     return copied
 
 
 def value_pairs(model: ir.Model, copied: ir.Model) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Yield the values of the graphs of a model, each with that of an unchanged clone."""
-    for old, new in zip(_graphs(model), _graphs(copied), strict=True):
-        yield from zip(_values(old), _values(new), strict=True)
+    return zip(_values(model), _values(copied), strict=True)
 
 
 def _innermost_error(error: BaseException) -> str:
@@ -48,26 +47,26 @@ def _innermost_error(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
-def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+def _values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        yield from graphs_in(graph)
+        yield from values_in(graph)
 
 
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the values of a graph and of those inside it, in the order of their numbers."""
     yield from graph.inputs
-    for value in graph.initializers.values():
-        if not value.is_graph_input():
-            yield value
+    yield from (value for value in graph.initializers.values() if not value.is_graph_input())
     for node in graph:
         yield from node.outputs
+        for inner in subgraphs(node):
+            yield from values_in(inner)
 
 
-def _detach(graph: ir.Graph) -> None:
-    for value in _values(graph):
-        if value.type is not None:
-            value.type = _own_type(value.type)
-        if value.is_initializer() and value.const_value is not None:
-            value.const_value = _renamable(value.const_value)
+def _detach(value: ir.Value) -> None:
+    if value.type is not None:
+        value.type = _own_type(value.type)
+    if value.is_initializer() and value.const_value is not None:
+        value.const_value = _renamable(value.const_value)
 
 
 def _own_type(kind: ir.TypeProtocol) -> ir.TypeProtocol:

@@ -44,7 +44,7 @@ def stored_tensor(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the tensor behind a constant of any type, or None if it is not a constant."""
     if flat.is_initializer(value):
         overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)
-        return None if overridable else flat.initializer(value)
+        return None if overridable else flat.tensors.get(value)
     node = flat.producer[value]
     return None if node == ABSENT else flat.held(node)
 
@@ -157,7 +157,7 @@ def default_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
     flat = type_graph.flat
     if not type_graph.is_float32(value) or not flat.is_input(value):
         return None
-    return _float32(flat.initializer(value))
+    return _float32(flat.tensors.get(value))
 
 
 def _float32(tensor: StoredTensor | None) -> StoredTensor | None:

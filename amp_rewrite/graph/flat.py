@@ -23,6 +23,7 @@ from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.mend_nodes import MendedNodes
 from amp_rewrite.graph.proto.messages import shape_of, text, type_string
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
+from amp_rewrite.graph.traits import Operator
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,14 +50,6 @@ PLAIN: Mapping[int, str] = {
     AttributeProto.FLOATS: "floats",
 }
 """Type of an attribute -> the field that has its value; it needs no check."""
-
-
-class Operator(NamedTuple):
-    """The operator that a node calls: an operator of a domain, or a model-local function."""
-
-    domain: str
-    op_type: str
-    overload: str = ""
 
 
 IDENTITY = Operator("", "Identity")
@@ -149,7 +142,8 @@ class FlatGraph:
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
-        signatures: Node -> its attributes, see `signature`, of those that have some.
+        signatures: Node -> the name and type of each attribute, and whether it is a reference, of
+            those that have some.
         spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
         unused: Graph -> entries of value_info that name nothing in it.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
@@ -203,10 +197,6 @@ class FlatGraph:
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
         return {a.name: plain(a, self.files) for a in self.nodes[node].attribute}
-
-    def signature(self, node: int) -> Signature:
-        """Return the name and type of each attribute, and whether it is a reference."""
-        return self.signatures.get(node, ())
 
     def spelled_attributes(self, node: int) -> Spelled:
         """Return something that nodes share only if their attributes are equal."""
@@ -263,10 +253,6 @@ class FlatGraph:
             return shape_of(entry.latest)
         held = self.tensors.get(value)
         return None if held is None else held.dims
-
-    def initializer(self, value: int) -> StoredTensor | None:
-        """Return the tensor of an initializer, None for any other value."""
-        return self.tensors.get(value)
 
     def keep_names(self, names: Sequence[str]) -> None:
         """Let nodes that had no name have other given ones: `names` has one for each node."""

@@ -36,7 +36,7 @@ def attribute_type(attributes: Attributes, name: str) -> str | None:
         return None
 
 
-def _by_attribute(name: str, default: int | None = None, follow: int | None = None) -> Rule:
+def _by_attribute(name: str, default: int | None, follow: int | None) -> Rule:
     """Make a rule: the attribute's type, else that of input `follow`, else the default."""
 
     def rule(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
@@ -116,28 +116,44 @@ def _optional(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[st
 
 _FLOAT = TensorProto.FLOAT
 
+# operators: what their attributes say.
+_NAMING: Mapping[str, tuple[str, int | None, int | None]] = {
+    "Bernoulli": ("dtype", None, 0),
+    "BitCast": ("to", None, None),
+    "BlackmanWindow": ("output_datatype", _FLOAT, None),
+    "Cast": ("to", None, None),
+    "DequantizeLinear": ("output_dtype", None, 1),
+    "EyeLike": ("dtype", None, 0),
+    "HammingWindow": ("output_datatype", _FLOAT, None),
+    "HannWindow": ("output_datatype", _FLOAT, None),
+    "LayerNormalization": ("stash_type", _FLOAT, None),
+    "MelWeightMatrix": ("output_datatype", _FLOAT, None),
+    "Multinomial": ("dtype", TensorProto.INT32, None),
+    "QuantizeLinear": ("output_dtype", TensorProto.UINT8, 2),
+    "RandomNormal": ("dtype", _FLOAT, None),
+    "RandomNormalLike": ("dtype", None, 0),
+    "RandomUniform": ("dtype", _FLOAT, None),
+    "RandomUniformLike": ("dtype", None, 0),
+    "SequenceEmpty": ("dtype", _FLOAT, None),
+}
+"""Operator -> the attribute that names the type of its last result; without it, the default, or
+the input whose type the result has."""
+
+TYPED_LIKE_FIRST = frozenset(name for name, (_, _, follow) in _NAMING.items() if follow == 0)
+"""The operators whose result has their first input's type unless `dtype` names another."""
+
+TYPE_ATTRIBUTES: Mapping[str, str] = {name: row[0] for name, row in _NAMING.items()}
+"""Operator -> the attribute that repeats the type variable of its last output."""
+
+# operators: what their attributes, or the sequences that they read, say.
 RULES: Mapping[str, Rule] = {
-    "Bernoulli": _by_attribute("dtype", follow=0),
-    "BitCast": _by_attribute("to"),
-    "BlackmanWindow": _by_attribute("output_datatype", _FLOAT),
-    "Cast": _by_attribute("to"),
+    **{name: _by_attribute(*row) for name, row in _NAMING.items()},
     "ConcatFromSequence": _element_of_first,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "DequantizeLinear": _by_attribute("output_dtype", follow=1),
-    "EyeLike": _by_attribute("dtype", follow=0),
-    "HammingWindow": _by_attribute("output_datatype", _FLOAT),
-    "HannWindow": _by_attribute("output_datatype", _FLOAT),
     "LayerNormalization": _layer_norm,
-    "MelWeightMatrix": _by_attribute("output_datatype", _FLOAT),
-    "Multinomial": _by_attribute("dtype", TensorProto.INT32),
     "Optional": _optional,
     "OptionalGetElement": _content_of_first,
-    "QuantizeLinear": _by_attribute("output_dtype", TensorProto.UINT8, follow=2),
-    "RandomNormal": _by_attribute("dtype", _FLOAT),
-    "RandomNormalLike": _by_attribute("dtype", follow=0),
-    "RandomUniform": _by_attribute("dtype", _FLOAT),
-    "RandomUniformLike": _by_attribute("dtype", follow=0),
     "SequenceAt": _element_of_first,
     "SequenceConstruct": _sequence_of_first,
     "SequenceEmpty": _sequence_empty,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amp_rewrite.base.fields import (
     TEXT,
@@ -21,6 +20,11 @@ from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.metadata_keys import STEP_KEY
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.graph.flat import FlatGraph
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""
@@ -81,13 +85,8 @@ _WHOLE = object_of(_DESCRIPTION, optional=_DESCRIPTION.keys() - _NEEDED)
 _PART = object_of(_DESCRIPTION, optional=_DESCRIPTION, more=True)
 
 
-class Described(Protocol):
-    """An object with metadata: a model of onnx_ir, or a flat graph."""
-
-    @property
-    def metadata_props(self) -> Mapping[str, str]:
-        """The metadata."""
-        ...
+Described: TypeAlias = "ir.Model | FlatGraph"
+"""A model with metadata."""
 
 
 def check_description(model: Described, where: object = None, *, complete: bool = False) -> None:

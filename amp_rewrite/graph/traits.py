@@ -13,7 +13,7 @@ from enum import Flag, auto
 from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -43,8 +43,6 @@ class Trait(Flag):
     """Its result is, or repeats, a tensor among its attributes."""
     CASTS = auto()
     """It rounds its first input to another element type."""
-    TYPED_LIKE_FIRST = auto()
-    """Its result has its first input's element type unless its attribute `dtype` names another."""
     LOSS = auto()
     """It is a loss of scores, its first input, and class indices, its second."""
 
@@ -161,12 +159,12 @@ _STRUCTURE: tuple[Family, ...] = (
     ("Cast CastLike", Row(_T.CASTS | _SCALES | _T.SHOWS_NONFINITE, _FIRST)),
     ("Constant", Row(_T.HOLDS | _T.NO_GRADIENT)),
     ("ConstantOfShape", Row(_T.HOLDS | _T.SCALE_INVARIANT | _T.NO_GRADIENT)),
-    ("EyeLike", Row(_T.TYPED_LIKE_FIRST | _T.EXACT | _T.SCALE_INVARIANT | _T.NO_GRADIENT)),
-    ("Bernoulli", Row(_T.RANDOM | _T.TYPED_LIKE_FIRST | _T.NO_GRADIENT)),
+    ("EyeLike", Row(_T.EXACT | _T.SCALE_INVARIANT | _T.NO_GRADIENT)),
+    ("Bernoulli", Row(_T.RANDOM | _T.NO_GRADIENT)),
     ("Multinomial RandomNormal RandomUniform", Row(_T.RANDOM | _T.NO_GRADIENT)),
     (
         "RandomNormalLike RandomUniformLike",
-        Row(_T.RANDOM | _T.TYPED_LIKE_FIRST | _T.SCALE_INVARIANT | _T.NO_GRADIENT),
+        Row(_T.RANDOM | _T.SCALE_INVARIANT | _T.NO_GRADIENT),
     ),
     ("Range", Row(_T.NO_GRADIENT | _T.ENUMERATES, settings=(0, 1, 2))),
     ("BlackmanWindow HammingWindow HannWindow MelWeightMatrix", Row(_T.NO_GRADIENT)),
@@ -293,18 +291,16 @@ TABLE: Mapping[str, Row] = _table()
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> what is known of it."""
 
 
-class Called(Protocol):
-    """An object that names its operator: a node of onnx_ir, or the Operator of a flat graph."""
+class Operator(NamedTuple):
+    """The operator that a node calls: an operator of a domain, or a model-local function."""
 
-    @property
-    def domain(self) -> str:
-        """The operator's domain."""
-        ...
+    domain: str
+    op_type: str
+    overload: str = ""
 
-    @property
-    def op_type(self) -> str:
-        """The operator's name."""
-        ...
+
+Called: TypeAlias = "ir.Node | Operator"
+"""An object that names its operator."""
 
 
 def operator(node: Called) -> str:

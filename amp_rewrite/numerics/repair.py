@@ -146,7 +146,7 @@ def repair(
         (True, True)
         >>> loaded = mended.save("mended.onnx")
     """
-    chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
+    chosen = replace(changed(options, **changes), strict=False)
     arguments.one_of("weights", weights, get_args(Weights))
     arguments.one_of("keep_io", keep_io, get_args(KeepIO))
     verify = arguments.switch("verify", verify)

@@ -97,7 +97,7 @@ def check(
     mended = mend_types(read_source(model, inline_functions=True))
     flat, odd = mended.flat, odd_types(mended.odd)
     low, loading = low_of(flat), load_of_source(model) if run else None
-    chosen = replace(chosen, strict=False, store=FLOAT32.name)
+    chosen = replace(chosen, strict=False)
     if low is None:
         chosen = for_model(chosen, flat)
         result, target = rewrite(flat, chosen, overflow=KEEP), chosen.chosen_target

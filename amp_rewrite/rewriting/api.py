@@ -36,6 +36,7 @@ from amp_rewrite.rewriting.plan.options import (
     Changes,
     RewriteOptions,
     changed,
+    require_dimensions,
     with_option_names,
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
@@ -149,10 +150,10 @@ class RewriteResult(Planned, Shown):
             OptionError: No input has a dimension of such a name, or a length is impossible.
         """
         from amp_rewrite.graph.proto.missing_shapes import missing_shapes
-        from amp_rewrite.rewriting.plan.input_ranges import check_dimensions, free_lengths
+        from amp_rewrite.rewriting.plan.input_ranges import free_lengths
 
         lengths = self.options.lengths if dims is None else free_lengths(dims)
-        check_dimensions(lengths, self.flat)
+        require_dimensions(lengths, self.flat)
         shapes = missing_shapes(replace(self.flat, lengths=lengths))
         return self._reported(Sizes(self.flat, shapes))
 
@@ -370,7 +371,7 @@ def _planned(
     with clock.step("painting"):
         finished = painted(context)
     with clock.step("casts"):
-        plan = plan_casts(finished.context, finished.painting, options.chosen_store)
+        plan = plan_casts(finished.context, finished.painting)
         removed = noop_casts(context.type_graph, plan)
         return RewriteResult(
             flat,

@@ -130,7 +130,7 @@ def _initializers(flat: FlatGraph) -> Iterator[Odd]:
     """Declare initializers as what they are; yield those that were not."""
     for body in flat.bodies:
         for value in body.initializers:
-            held, recorded = flat.initializer(value), flat.recorded[value]
+            held, recorded = flat.tensors.get(value), flat.recorded[value]
             type_ = None if held is None else tensor(held.dtype)
             if type_ is None or value not in flat.declared:
                 continue

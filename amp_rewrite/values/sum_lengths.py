@@ -97,7 +97,7 @@ def _shape(flat: FlatGraph, value: int) -> Shape | None:
 def _constant(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the contents of an initializer or a Constant; None for any other value."""
     maker = flat.producer[value]
-    return flat.initializer(value) if maker == ABSENT else flat.held(maker)
+    return flat.tensors.get(value) if maker == ABSENT else flat.held(maker)
 
 
 def _chosen(flat: FlatGraph, value: int) -> int | None:

@@ -216,7 +216,6 @@ def _convert(source: Source, rng: random.Random) -> None:
         "target": target.name,
         "keep_io_types": rng.random() < 0.7,
         "weights": rng.choice(("convert", "convert", "cast")),
-        "store": rng.choice(("tables", "float32")),
         "inline_functions": rng.random() < 0.2,
     }
     first, again = (source.path.with_name(f"{name}.onnx") for name in ("result", "again"))

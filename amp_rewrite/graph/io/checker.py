@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 import onnx.checker
 
 from amp_rewrite.errors import InvariantError
+from amp_rewrite.graph.io.content import Content
 from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+MANY_NODES = 2_000
+"""Of more nodes types are not inferred, which takes three times as long as all else."""
 
-def checker_fault(content: bytes, *, types: bool = True) -> str | None:
-    """Return what onnx's checker says against a serialized model; None for nothing.
 
-    Large weights are graph inputs. Inferring `types` as well takes three times as long.
-    """
-    full = types and ENDS_INFERENCE.encode() not in content
+def checker_fault(content: Content) -> str | None:
+    """Return what onnx's checker says against a model, large weights aside; None for nothing."""
+    slim = content.slim()
+    full = content.n_nodes <= MANY_NODES and ENDS_INFERENCE.encode() not in slim
     try:
-        onnx.checker.check_model(content, full_check=full)
+        onnx.checker.check_model(slim, full_check=full)
     except (onnx.checker.ValidationError, *FAILURES) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
@@ -38,12 +40,7 @@ def refuse_faults(fault: str | None, of_source: Callable[[], str | None], where:
 
 
 def checker_error(model: ir.Model) -> str | None:
-    """Return what onnx's checker says against a model, large weights aside; None for nothing."""
-    from amp_rewrite.graph.io.write import slim_proto
+    """Return what onnx's checker says against an object; None for nothing."""
+    from amp_rewrite.graph.io.read_object import messages_of
 
-    return checker_fault(slim_proto(model).SerializeToString())
-
-
-def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
-    """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of."""
-    refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)
+    return checker_fault(Content(*messages_of(model)))

@@ -7,7 +7,7 @@ from what it returns. It gets the model without its large weights: it takes at m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import onnx
 import onnx.checker
@@ -16,18 +16,13 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.content import Content
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.read_object import messages_of
-from amp_rewrite.graph.io.typeproto import read_shape
-from amp_rewrite.graph.io.write import slim_proto
-from amp_rewrite.graph.proto.shape_inference import (
-    ENDS_INFERENCE,
-    FAILURES,
-    ends_inference,
-    inferred,
-)
+from amp_rewrite.graph.proto.infer_in_place import infer_in_place
+from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
 from amp_rewrite.graph.schemas import has_kernels
 
 CANNOT_CONVERT = (
@@ -51,8 +46,9 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     _check_opset(model, opset)
     if model.graph.opset_imports[""] == opset:
         return load(model)
-    slim = slim_proto(model)
-    _check_parts(slim)
+    proto, files = messages_of(model)
+    _check_parts(proto)
+    slim = onnx.ModelProto.FromString(Content(proto, files).slim())
     del slim.functions[:]
     try:
         converted = converted_proto(slim, opset)
@@ -62,7 +58,6 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
             found=error,
             remedy=_REMEDY,
         ) from error
-    proto, files = messages_of(model)
     _restore(proto.graph, converted.graph)
     del proto.opset_import[:]
     proto.opset_import.extend(converted.opset_import)
@@ -150,33 +145,25 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
     """Give values of the main graph the shapes that inference finds, in place.
 
     That is done where a declared shape of an output or of a value inside contradicts the inferred
-    one: its rank, or a length, differs. Inputs are trusted, and so is an initializer that is an
-    output as well: onnx reads no axes from one without a shape. The large weights are not read.
+    one: its rank, or a length, differs. Inputs are trusted, and so are initializers.
 
     Returns:
         The names of these values; none where inference fails without the declared shapes, too.
     """
-    proto = slim_proto(model)
-    made = {value.name: value for node in model.graph for value in node.outputs}
-    del proto.graph.value_info[:]
-    for info in (info for info in proto.graph.output if info.name in made):
-        info.type.tensor_type.ClearField("shape")
-    try:
-        found = inferred(proto).graph
-    except FAILURES:
-        return ()
-    mended = list[str]()
-    for info in (*found.value_info, *found.output):
-        value, leaf = made.get(info.name), info.type.tensor_type
-        if value is not None and value.shape is not None and leaf.HasField("shape"):
-            shape = read_shape(leaf.shape)
-            if _contradict(value.shape.dims, shape.dims):
-                value.shape = shape
-                mended.append(info.name)
+    made = [v for node in model.graph for v in node.outputs if v.shape is not None]
+    declared, mended = {value: value.shape for value in made}, list[str]()
+    for value in made:
+        value.shape = None
+    infer_in_place(model)
+    for value, shape in declared.items():
+        if shape is None or value.shape is None or not _contradict(shape, value.shape):
+            value.shape = shape
+        else:
+            mended.append(value.name or "")
     return tuple(mended)
 
 
-def _contradict(one: Sequence[object], other: Sequence[object]) -> bool:
+def _contradict(one: ir.Shape, other: ir.Shape) -> bool:
     """Tell whether no tensor has both shapes."""
     lengths = zip(one, other, strict=False)
     return len(one) != len(other) or any(

@@ -64,7 +64,7 @@ class _Call:
         graph = function.graph
         types = {name: attribute.kind for name, attribute in function.defaults.items()}
         for node in range(graph.n_nodes):
-            if any(is_reference for _, _, is_reference in graph.signature(node)):
+            if any(is_reference for _, _, is_reference in graph.signatures.get(node, ())):
                 for attribute in graph.attributes(node).values():
                     if attribute.reference:
                         types.setdefault(attribute.reference, attribute.kind)
@@ -122,10 +122,10 @@ class _Gate:
         else:
             schema, called = self._schema(node, place), self.graph.called(node)
             if schema is not None:
-                _check_attributes(called, self.graph.signature(node), schema, place)
+                _check_attributes(called, self.graph.signatures.get(node, ()), schema, place)
                 self._check_arity(node, schema, place)
                 self._check_types(node, schema, place)
-        for name, type_, is_reference in self.graph.signature(node):
+        for name, type_, is_reference in self.graph.signatures.get(node, ()):
             if is_reference and not (self.in_function and type_ not in _WITH_GRAPHS):
                 raise GraphError(
                     f"attribute {name!r} refers to a function's attribute",
@@ -200,7 +200,7 @@ class _Gate:
                     found=len(ends),
                     expected=f"at most {limit}",
                 )
-        for name, type_, _ in self.graph.signature(node):
+        for name, type_, _ in self.graph.signatures.get(node, ()):
             expected = call.types.get(name, type_)
             if type_ != expected:
                 raise _wrong_type(name, type_, expected, place)

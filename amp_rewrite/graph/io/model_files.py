@@ -262,11 +262,6 @@ def replace_model(
         ) from error
 
 
-def sources_of(streams: Iterable[Stream]) -> set[str]:
-    """Return the files that streams are read from."""
-    return {file for file in map(source_file, streams) if file is not None}
-
-
 def source_file(stream: Stream | None) -> str | None:
     """Return the file that a stream is read from, or None if it is in memory."""
     if stream is not None and isinstance(stream.origin, FileRange):

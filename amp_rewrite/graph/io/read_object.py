@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import onnx
 import onnx_ir as ir
 
+from amp_rewrite.graph.clone import values_in
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.infer import Types, infer
 from amp_rewrite.graph.io.model_files import Place
@@ -16,7 +16,7 @@ from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.external import HELD, ExternalFiles, Held
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.tensors import all_tensors, stored
-from amp_rewrite.graph.traverse import nodes_in, subgraphs
+from amp_rewrite.graph.traverse import nodes_in
 
 
 def read_object(model: ir.Model) -> FlatGraph:
@@ -45,22 +45,18 @@ def infer_types(model: ir.Model) -> Types:
     return {value: type_ for value, type_ in pairs if type_ is not None}
 
 
-def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the values of a graph and of those inside it, in the order of their numbers."""
-    yield from graph.inputs
-    yield from (value for value in graph.initializers.values() if not value.is_graph_input())
-    for node in graph:
-        yield from node.outputs
-        for inner in subgraphs(node):
-            yield from values_in(inner)
-
-
 def messages_of(model: ir.Model) -> tuple[onnx.ModelProto, ExternalFiles]:
     """Return the messages of a model, and the tensors in memory that they refer to."""
-    tensors = {id(t): t for t in all_tensors(model) if t.dtype is not ir.DataType.STRING}
+    tensors = {id(tensor): tensor for tensor in all_tensors(model) if not _is_typed(tensor)}
     places = {key: Place(HELD, number, 0) for number, key in enumerate(tensors)}
     held = [Held(partial(stored, tensor), partial(_itself, tensor)) for tensor in tensors.values()]
     return ModelWriter(model, places).message(), ExternalFiles(None, held)
+
+
+def _is_typed(tensor: ir.TensorProtocol) -> bool:
+    """Tell whether a message has the elements as they are spelled, not as bytes."""
+    is_message = isinstance(tensor, ir.TensorProtoTensor) and not tensor.raw.HasField("raw_data")
+    return is_message or tensor.dtype is ir.DataType.STRING
 
 
 def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

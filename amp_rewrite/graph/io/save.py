@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import onnx
@@ -11,22 +9,12 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.load import HasModel, load, unwrapped
-from amp_rewrite.graph.io.model_files import (
-    INLINE_LIMIT,
-    Meter,
-    Parts,
-    Path,
-    Place,
-    Progress,
-    Weight,
-    replace_model,
-)
-from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.io.model_files import INLINE_LIMIT, Path, Progress
+from amp_rewrite.graph.io.read_object import messages_of
+from amp_rewrite.graph.io.save_messages import save_messages
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.tensors import all_tensors, source_file, stored
-
-_WORTH_MOVING = 1 << 10
+from amp_rewrite.graph.tensors import all_tensors
 
 
 def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
@@ -81,19 +69,10 @@ def save(
     if inner is not model and hasattr(model, "save"):  # a conversion writes only what holds
         given.save(path, progress=progress)
         return
-    loaded: ir.Model = load(inner) if isinstance(inner, onnx.ModelProto) else inner
-    output = os.path.abspath(path_text(path, SaveError))
+    loaded = load(inner) if isinstance(inner, onnx.ModelProto) else inner
     _check_model(loaded)
-    tensors = {id(tensor): tensor for tensor in all_tensors(loaded)}
-    sources = {file for file in map(source_file, tensors.values()) if file is not None}
-    external = _choose(list(tensors.values()))
-    meter = Meter(sum(tensor.nbytes for tensor in tensors.values()), progress)
-
-    def parts(places: Sequence[Place]) -> Parts:
-        return _parts(loaded, dict(zip(map(id, external), places, strict=True)))
-
     with paused_gc():
-        replace_model(output, [stored(tensor) for tensor in external], parts, meter, sources)
+        save_messages(messages_of(loaded), path, progress)
 
 
 def _check_model(model: object) -> None:
@@ -103,38 +82,3 @@ def _check_model(model: object) -> None:
             found=f"an object of type {type(model).__name__}",
             remedy="pass what amp_rewrite.load or rewrite returned",
         )
-
-
-def _choose(tensors: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
-    """Return the tensors that go to the data file, each once."""
-    unique = {id(tensor): tensor for tensor in tensors if tensor.dtype is not ir.DataType.STRING}
-    inline = sum(t.nbytes for t in unique.values() if source_file(t) is None)
-    move_all = inline > INLINE_LIMIT
-    return [
-        tensor
-        for tensor in unique.values()
-        if source_file(tensor) is not None or (move_all and tensor.nbytes >= _WORTH_MOVING)
-    ]
-
-
-def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
-    writer = ModelWriter(model, places)
-    header = writer.header().SerializeToString(deterministic=True)
-    graph = onnx.GraphProto()
-    deferred: list[ir.Value] = []
-    writer.graph(graph, model.graph, deferred)
-    body = graph.SerializeToString(deterministic=True)
-    return Parts(header, body, [_weight(writer, value) for value in deferred])
-
-
-def _weight(writer: ModelWriter, value: ir.Value) -> Weight:
-    """Return an initializer that is stored in the model file, if need be as the message it was."""
-    tensor = value.const_value
-    assert tensor is not None, "only initializers with a tensor are deferred"
-    if tensor.name != value.name:  # two initializers may share a tensor
-        tensor.name = value.name
-    if isinstance(tensor, ir.TensorProtoTensor):
-        return Weight(tensor.raw)
-    message, is_text = onnx.TensorProto(), tensor.dtype is ir.DataType.STRING
-    writer.tensor(message, tensor, data=is_text)
-    return Weight(message, None if is_text else stored(tensor))

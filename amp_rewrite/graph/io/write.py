@@ -6,23 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import onnx
-import onnx.helper
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.flat import PLAIN
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import message_of
 from amp_rewrite.graph.io.typeproto import write_info, write_type
 from amp_rewrite.graph.metadata_keys import GIVEN_NAME_KEY
 
 _KINDS = ir.AttributeType
-_FIELDS: dict[ir.AttributeType, str] = {_KINDS.INT: "i", _KINDS.FLOAT: "f"}
-_LISTS: dict[ir.AttributeType, str] = {
-    _KINDS.INTS: "ints",
-    _KINDS.FLOATS: "floats",
-}
-_INLINE_BYTES = 1 << 16
-"""Larger initializers are left out of the message."""
 
 
 class ModelWriter:
@@ -56,14 +49,8 @@ class ModelWriter:
             self._function(proto.functions.add(), function)
         return proto
 
-    def graph(
-        self, proto: onnx.GraphProto, graph: ir.Graph, deferred: list[ir.Value] | None = None
-    ) -> None:
-        """Fill a GraphProto.
-
-        The initializers that are stored in the file itself go to `deferred`, for the caller to
-        write, unless it is None.
-        """
+    def graph(self, proto: onnx.GraphProto, graph: ir.Graph) -> None:
+        """Fill a GraphProto."""
         if graph.name is not None:
             proto.name = graph.name
         _write_doc(proto, graph.doc_string)
@@ -73,7 +60,10 @@ class ModelWriter:
         for value in graph.outputs:
             write_info(proto.output.add(), value)
         for value in graph.initializers.values():
-            self._initializer(proto, value, deferred)
+            if value.const_value is not None:
+                entry = proto.initializer.add()
+                self.tensor(entry, value.const_value)
+                entry.name = value.name or ""
         self._nodes(proto, graph)
 
     def node(self, node: ir.Node) -> onnx.NodeProto:
@@ -107,10 +97,10 @@ class ModelWriter:
             self._value(proto, kind, value)
 
     def _value(self, proto: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
-        if kind in _FIELDS:
-            setattr(proto, _FIELDS[kind], value)
-        elif kind in _LISTS:
-            getattr(proto, _LISTS[kind]).extend(value)
+        if kind in (_KINDS.INT, _KINDS.FLOAT):
+            setattr(proto, PLAIN[kind.value], value)
+        elif kind.value in PLAIN:
+            getattr(proto, PLAIN[kind.value]).extend(value)
         elif kind is _KINDS.STRING:
             proto.s = _to_bytes(value)
         elif kind is _KINDS.STRINGS:
@@ -128,17 +118,12 @@ class ModelWriter:
                 f"attribute {proto.name!r} is of a type that no operator has", found=kind.name
             )
 
-    def tensor(
-        self, proto: onnx.TensorProto, tensor: ir.TensorProtocol, *, data: bool = True
-    ) -> None:
-        """Fill an empty TensorProto; without `data`, raw_data is left to the caller.
-
-        An external tensor without a new place keeps the one it has.
-        """
+    def tensor(self, proto: onnx.TensorProto, tensor: ir.TensorProtocol) -> None:
+        """Fill an empty TensorProto; an external tensor without a new place keeps its own."""
         place = self.places.get(id(tensor))
         if place is None and isinstance(tensor, ir.ExternalTensor):
             place = Place(str(tensor.location), tensor.offset or 0, tensor.nbytes)
-        if place is None and isinstance(tensor, ir.TensorProtoTensor) and data:
+        if place is None and isinstance(tensor, ir.TensorProtoTensor):
             proto.CopyFrom(tensor.raw)
             return
         if tensor.name:
@@ -152,21 +137,8 @@ class ModelWriter:
             refer(proto, place)
         elif tensor.dtype is ir.DataType.STRING:
             proto.string_data.extend(_to_bytes(entry) for entry in tensor.numpy().reshape(-1))
-        elif data:
-            proto.raw_data = tensor.tobytes()
-
-    def _initializer(
-        self, proto: onnx.GraphProto, value: ir.Value, deferred: list[ir.Value] | None
-    ) -> None:
-        tensor = value.const_value
-        if tensor is None:
-            return
-        if deferred is None or id(tensor) in self.places:
-            entry = proto.initializer.add()
-            self.tensor(entry, tensor)
-            entry.name = value.name or ""
         else:
-            deferred.append(value)
+            proto.raw_data = tensor.tobytes()
 
     def _function(self, proto: onnx.FunctionProto, function: ir.Function) -> None:
         graph = function.graph
@@ -221,28 +193,3 @@ def _write_opsets(entries: Any, current: Mapping[str, int]) -> None:
 
 def _to_bytes(value: str | bytes) -> bytes:
     return value.encode("utf-8") if isinstance(value, str) else bytes(value)
-
-
-def slim_proto(model: ir.Model) -> onnx.ModelProto:
-    """Return the model as a proto in which large initializers are graph inputs.
-
-    Neither reads external data nor exceeds protobuf's 2 GB because of weights; names, types,
-    shapes and all nodes stay.
-    """
-    writer, deferred = ModelWriter(model), list[ir.Value]()
-    proto = writer.header()
-    writer.graph(proto.graph, model.graph, deferred)
-    for value in deferred:
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        if tensor.nbytes <= _INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
-            entry = proto.graph.initializer.add()
-            writer.tensor(entry, tensor)
-            entry.name = value.name or ""
-        elif not value.is_graph_input():
-            shape = list(tensor.shape.numpy())
-            proto.graph.input.append(
-                onnx.helper.make_tensor_value_info(value.name or "", tensor.dtype.value, shape)
-            )
-    return proto

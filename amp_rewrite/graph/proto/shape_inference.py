@@ -29,18 +29,18 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
         FAILURES: Inference refuses the model, or it is larger than 2 GB.
     """
     content = proto.SerializeToString()
-    if ENDS_INFERENCE.encode() in content:
-        hidden = _inferred_without(content)
-        if _is_blind(hidden.graph, frozenset()):
-            return hidden
-    return onnx.shape_inference.infer_shapes(content, data_prop=True)
+    hidden = _inferred_without(content)
+    return hidden or onnx.shape_inference.infer_shapes(content, data_prop=True)
 
 
-def _inferred_without(content: bytes) -> onnx.ModelProto:
-    """Return what inference finds of a serialized model whose dangerous operators are hidden."""
+def _inferred_without(content: bytes) -> onnx.ModelProto | None:
+    """Return what inference finds without operators that would end it; None if none would."""
+    if ENDS_INFERENCE.encode() not in content:
+        return None
     proto = onnx.ModelProto.FromString(content)
     _hide(proto.graph)
-    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    found = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    return found if _is_blind(found.graph, frozenset()) else None
 
 
 def _hide(graph: onnx.GraphProto) -> None:
@@ -53,10 +53,7 @@ def _hide(graph: onnx.GraphProto) -> None:
 
 def ends_inference(proto: onnx.ModelProto) -> bool:
     """Tell whether inference of a model as it is, which converting its opset needs, may end."""
-    content = proto.SerializeToString()
-    if ENDS_INFERENCE.encode() not in content:
-        return False
-    return _is_blind(_inferred_without(content).graph, frozenset())
+    return _inferred_without(proto.SerializeToString()) is not None
 
 
 def _is_blind(graph: onnx.GraphProto, typed: frozenset[str]) -> bool:

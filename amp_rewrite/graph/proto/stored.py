@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx.helper
-from onnx import TensorProto, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.proto.external import ExternalFiles, Held, Location
-from amp_rewrite.graph.proto.messages import check_element
+from amp_rewrite.graph.proto.messages import check_element, text
 from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -80,9 +80,12 @@ class StoredTensor:
 
     @property
     def stored(self) -> Stream:
-        """The integers that ONNX stores for a tensor whose data are not in its message."""
+        """The data that ONNX stores for a tensor, in a file, in memory or in raw_data."""
+        if self.location is None and bits(self.dtype) >= 8:
+            return self.stream
         if self.location is None:
-            raise ValueError("the data are in the message")
+            raw = lambda: np.frombuffer(self.proto.raw_data, np.uint8)  # noqa: E731
+            return Stream(self.nbytes, np.dtype(np.uint8), raw, name=self.proto.name)
         if isinstance(self.location, Held):
             return self.location.stream()
         place = FileRange(self.location.path, self.location.offset)
@@ -132,6 +135,35 @@ def check_tensor(proto: TensorProto, files: ExternalFiles, where: str) -> Stored
     else:
         _check_data(proto, size, where)
     return StoredTensor(proto, number, dims, size)
+
+
+def without_data(source: TensorProto) -> TensorProto:
+    """Return a copy of the message of a tensor, without its data and their place."""
+    message = TensorProto(data_type=source.data_type, dims=source.dims)
+    if source.name:
+        message.name = source.name
+    if source.doc_string:
+        message.doc_string = text(source.doc_string)
+    message.metadata_props.extend(source.metadata_props)
+    return message
+
+
+def with_data(source: TensorProto, stream: Stream) -> TensorProto:
+    """Return a copy of the message of a tensor whose data are elsewhere, with the data in it."""
+    message = without_data(source)
+    message.raw_data = b"".join(block.tobytes() for block in stream.blocks())
+    return message
+
+
+def tensors_in(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """Yield the tensors in attributes of nodes, and of graphs inside them, in order."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == AttributeProto.GRAPH:
+                yield from attribute.g.initializer
+                yield from tensors_in(attribute.g.node)
 
 
 def _size(dims: Sequence[int], where: str) -> int:

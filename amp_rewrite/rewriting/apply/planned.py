@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress
+from amp_rewrite.graph.io.save_messages import save_messages
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.special_types import attribute_type
-from amp_rewrite.rewriting.apply.rewritten_graph import rewritten_flat
-from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, rewritten_flat
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan
 
@@ -60,18 +60,14 @@ class Planned:
             SaveError: It cannot be written; no new file is left behind.
             LoadError: External data of the model have become unreadable.
         """
-        if can_save(self.flat):
-            with paused_gc():
-                graph, notes = self.context.type_graph, self._metadata()
-                save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
-        else:
-            from amp_rewrite.graph.io.checker import refuse_invalid
-            from amp_rewrite.graph.io.read import read_model
-            from amp_rewrite.graph.io.save import save
-
-            if not self.plan.is_empty:
-                refuse_invalid(self.model, partial(read_model, self.flat), path)
-            save(self.model, path, progress=progress)
+        with paused_gc():
+            if "rewritten" in vars(self):
+                messages = self.rewritten.proto, self.rewritten.files
+            else:
+                types, notes = self.context.type_graph, self._metadata()
+                messages = RewrittenGraph(self.flat, types, self.plan, self.removed).messages(notes)
+            source = None if self.plan.is_empty else (self.flat.proto, self.flat.files)
+            save_messages(messages, path, progress, source)
 
     def _metadata(self) -> dict[str, str]:
         return {}

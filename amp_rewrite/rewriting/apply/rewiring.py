@@ -66,7 +66,6 @@ class Rewiring:
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> the node, or the constant that it holds.
         added: Name of an added node or initializer -> the value that it makes.
-        axes: The names of added constants that number axes.
         wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
         redirected: Position in `flat.inputs` -> what is read there in the place of what was.
         outputs: (graph, index) -> what an output of a graph is instead.
@@ -80,7 +79,6 @@ class Rewiring:
         self.copies: dict[int, list[PlannedWeight]] = {}
         self.planned: dict[str, NewNode | PlannedWeight] = {}
         self.added: dict[str, Added] = {}
-        self.axes: set[str] = set()
         self._makes: dict[str, int] = {}
         self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
@@ -176,7 +174,6 @@ class Rewiring:
         if self.flat.opsets.get("", 1) < OPSET_OF_AXES_INPUT:
             self._add(name, op_type, [source], ABSENT, low, axes=axes)
             return [name]
-        self.axes.add(constant)
         numbers = from_array(np.array(axes, np.int64))
         read = self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers)
         self._add(name, op_type, [source, read], ABSENT, low)

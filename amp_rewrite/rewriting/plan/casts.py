@@ -22,12 +22,11 @@ from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
-from amp_rewrite.rewriting.plan.options import Stored
 from amp_rewrite.rewriting.plan.stored_constants import (
     PlannedWeight,
     Use,
     saturated_masks,
-    stored_constants,
+    stored_tables,
 )
 
 _SHORT = 16_384
@@ -87,12 +86,12 @@ class CastPlan:
         return bool(self.vertices)
 
 
-def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float32") -> CastPlan:
+def plan_casts(context: PaintContext, painting: Painting) -> CastPlan:
     """Return the plan for a painting."""
     saturated = saturated_masks(context, painting)
     ends = {v: c.saturate for v, c in saturated.items()}
     masks = context.values.masks.ending(ends)
-    stored = stored_constants(context, painting, store) | saturated
+    stored = stored_tables(context, painting) | saturated
     return _Planner(context.type_graph, context, painting, stored, masks).plan()
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import element
-from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.values.intervals import element_types
 from amp_rewrite.values.intervals.interval import Interval, between
 
@@ -33,16 +31,18 @@ def input_ranges(entries: Mapping[str, Any] | Iterable[str]) -> InputRanges:
     Raises:
         OptionError: One is not a range, has its ends in the wrong order, or is there twice.
     """
-    if isinstance(entries, Mapping):
-        pairs = list(entries.items())
-    else:
-        pairs = [_parsed(text) for text in arguments.texts("input_ranges", entries)]
     range_of: dict[str, Range] = {}
-    for name, ends in pairs:
+    for name, ends in _pairs("input_ranges", entries, _parsed):
         if name in range_of:
             raise OptionError("input_ranges has two ranges for one input", found=repr(name))
         range_of[name] = _range(name, ends)
     return MappingProxyType(range_of)
+
+
+def _pairs(option: str, entries: Any, parsed: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    if isinstance(entries, Mapping):
+        return list(entries.items())
+    return [parsed(text) for text in arguments.texts(option, entries)]
 
 
 def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
@@ -70,18 +70,6 @@ def _range(name: str, ends: Any) -> Range:
             expected="two numbers, the smaller one first",
         )
     return low, high
-
-
-def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:
-    """Reject ranges of what is not an input of the model; the nearest names are named."""
-    names = [model.value_names[value] for value in model.main.inputs]
-    for name in ranges:
-        if name not in names:
-            raise OptionError(
-                "input_ranges names no input of the model",
-                found=repr(name),
-                expected=suggestion(name, names, "an input of the model"),
-            )
 
 
 def input_intervals(ranges: InputRanges, type_graph: TypeGraph) -> dict[int, Interval]:
@@ -114,10 +102,7 @@ def _check_type(name: str, type_string: str | None, input_range: Range) -> None:
 
 def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
     """Return the lengths that an option holds: name -> length, or texts such as "N=8"."""
-    if isinstance(entries, Mapping):
-        pairs = list(entries.items())
-    else:
-        pairs = [_parsed_length(text) for text in arguments.texts("dims", entries)]
+    pairs = _pairs("dims", entries, _parsed_length)
     for name, length in pairs:
         arguments.integer(f"length of {name!r}", length)
     return MappingProxyType(dict(pairs))
@@ -128,15 +113,3 @@ def _parsed_length(text: str) -> tuple[str, int]:
     if not (name and length.isdecimal()):
         raise OptionError("--dim is not a length", found=text, expected="NAME=LENGTH")
     return name, int(length)
-
-
-def check_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
-    """Reject lengths of what no input of the model has."""
-    free = model.free_dimensions
-    for name in lengths:
-        if name not in free:
-            raise OptionError(
-                "no input has a free dimension of this name",
-                found=repr(name),
-                expected=" or ".join(map(repr, sorted(free))) or "none: all are fixed",
-            )

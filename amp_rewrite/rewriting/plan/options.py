@@ -43,8 +43,6 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.plan.input_ranges import (
     FreeLengths,
     InputRanges,
-    check_dimensions,
-    check_input_names,
     free_lengths,
     input_ranges,
 )
@@ -60,8 +58,6 @@ Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
-Store = Literal["default", "float32", "tables", "half"]
-Stored = Literal["float32", "tables", "half"]
 Overflow = Literal["keep", "scale", "auto"]
 OnlyPrecision = Literal["float16", "bfloat16"]
 
@@ -221,15 +217,6 @@ class RewriteOptions:
         "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
         without=_GIVEN,
     )
-    store: Store = shown(
-        "default",
-        TYPES,
-        "Constants stored in 16 bits, computed in float32. tables: those that Gather reads; "
-        "half: all large ones that lose little; float32: none.",
-        "[Smaller files](#small-files). The default is `tables`, but `float32` with `--target "
-        "openvino`, which would convert the rows at each look-up.",
-        without=_GIVEN,
-    )
     overflow: Overflow = shown(
         "auto",
         TYPES,
@@ -312,12 +299,6 @@ class RewriteOptions:
                 found=", ".join("::".join(filter(None, key)) for key in sorted(both)),
                 expected="one of allow_ops and deny_ops",
             )
-        if self.store == "half" and self.weights == "cast":
-            raise OptionError(
-                "weights that stay float32 in the file cannot be stored in 16 bits",
-                found="store='half' with weights='cast'",
-                remedy="omit one of them",
-            )
         _ = self.node_rules
 
     def _take_only(self, only: str) -> None:
@@ -339,13 +320,6 @@ class RewriteOptions:
     def chosen_target(self) -> targets.TargetChoice:
         """The target; the default one where nobody named one, the model neither."""
         return self.target or targets.DEFAULT
-
-    @property
-    def chosen_store(self) -> Stored:
-        """Which constants are stored in 16 bits though they compute as float32."""
-        if self.store != "default":
-            return self.store
-        return "float32" if targets.find(self.chosen_target).converts_rows else "tables"
 
     @property
     def low(self) -> DType:
@@ -416,7 +390,7 @@ class RewriteOptions:
         rules, kept = self.node_rules, self.keep_io_types
         nodes = all_names(model) if rules.deny or rules.allow else ()
         operators = dict.fromkeys(name for c in model.operators for name in names_of(c))
-        inputs = [model.value_names[v] for v in model.main.inputs]
+        inputs = {model.value_names[v] for v in model.main.inputs}
         ends = [*inputs, *(model.value_names[v] for v in model.main.outputs)]
         names = () if isinstance(kept, bool) or self.ends_are_float32 else _kept(kept)
         listed = "`amp-rewrite explain MODEL` lists the names"
@@ -428,8 +402,8 @@ class RewriteOptions:
         _require_known("allow_ops", self.allow_ops, operators, "an operator of the model", listed)
         _require_known("variables", self.variables, inputs, "a graph input")
         _require_known("keep_io_types", names, ends, "a graph input or output")
-        check_input_names(self.ranges, model)
-        check_dimensions(self.lengths, model)
+        _require_known("input_ranges", self.ranges, inputs, _any_of(inputs))
+        require_dimensions(self.lengths, model)
 
 
 @dataclass(frozen=True)
@@ -506,7 +480,6 @@ class StepChanges(TypedDict, total=False):
     deny_ops: Names
     allow_ops: Names
     weights: Weights
-    store: Store
     overflow: Overflow
     infer_after_allow: bool
     inline_functions: bool
@@ -587,6 +560,16 @@ def _require_known(
                 expected=suggestion(text.strip("*."), sorted(known), kind),
                 remedy=remedy if is_text else "; ".join(filter(None, (hint(text), remedy))),
             )
+
+
+def require_dimensions(lengths: FreeLengths, model: FlatGraph) -> None:
+    """Refuse lengths of what no input of the model has."""
+    free = {*model.free_dimensions}
+    _require_known("dims", lengths, free, _any_of(free))
+
+
+def _any_of(names: set[str]) -> str:
+    return " or ".join(map(repr, sorted(names))) or "no name: there is none"
 
 
 _SILENT = frozenset({"strict"})

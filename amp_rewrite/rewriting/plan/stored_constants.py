@@ -1,4 +1,4 @@
-"""Constants that compute as float32 and are stored in 16 bits, behind one Cast.
+"""Tables and masks that compute as float32 and are stored in 16 bits, behind one Cast.
 
 A runtime folds a Cast of an initializer when it loads the model, so that the file halves and
 nothing else changes: what it fuses around Gather of embeddings still fuses.
@@ -6,22 +6,18 @@ nothing else changes: what it fuses around Gather of embeddings still fuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType, may_leave_range
-from amp_rewrite.graph import schemas
 from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET, OPSET_OF_CASTS
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import CARRYING
@@ -31,10 +27,13 @@ from amp_rewrite.rewriting.paint.saturation import (
     saturates_in_float32,
     saturation,
 )
-from amp_rewrite.rewriting.plan.options import Stored
 
 LEAST_ELEMENTS = 1024
-"""Smaller constants save less than the Cast and its names take."""
+"""Smaller tables save less than the Cast and its names take."""
+
+_MOST_SMALL = 0.01
+"""The share of nonzero elements that may lie below the smallest normal number, where a 16-bit type
+has fewer digits. Weights around 0.02, such as embeddings, have 0.2 % there in float16."""
 
 # operators: what the normalization behind a sum of embeddings is made of, fused or not.
 _NORMALIZING = (
@@ -87,7 +86,7 @@ class PlannedWeight:
         keep_float32: Whether the float32 one stays beside it, for what reads that.
         saturate: The magnitude at which elements out of range end; 0 makes them infinite.
         name: The name of the copy if both are kept.
-        loss: What it loses if it is stored in 16 bits for what reads it as float32, behind a Cast.
+        stored: Whether it is stored in 16 bits for what reads it as float32, behind a Cast.
     """
 
     value: int
@@ -97,40 +96,33 @@ class PlannedWeight:
     keep_float32: bool = False
     saturate: float = 0.0
     name: str = ""
-    loss: RoundingLoss | None = None
+    stored: bool = False
 
 
-def stored_constants(
-    context: PaintContext, painting: Painting, store: Stored
-) -> dict[int, PlannedWeight]:
-    """Return, by value, the constants to store in 16 bits of those that something reads as float32.
+def stored_tables(context: PaintContext, painting: Painting) -> dict[int, PlannedWeight]:
+    """Return, by value, the tables that Gather reads as float32, and that are stored in 16 bits.
 
-    Of `store`, "tables" are what Gather reads, and whose rows end in converted parts. What a list
-    keeps float32 by the name of a node has been measured: its constants stay as they are.
+    What a list keeps float32 by the name of a node has been measured: its tables stay as they are,
+    and so do all where a runtime would convert each row that it looks up.
     """
-    if store == "float32" or not context.converts_weights:
+    target = context.target
+    if context.low is FLOAT32 or context.given is not None or not context.converts_weights:
         return {}
-    chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
+    if target is not None and target.converts_rows:
+        return {}
     measured = {rule.node for rule in context.node_rules if rule.list is ListName.DENY}
-    flat, constants = context.type_graph.flat, dict[int, PlannedWeight]()
-    for value in chosen:
+    flat, planned = context.type_graph.flat, dict[int, PlannedWeight]()
+    for value, tensor in _tables(context, painting).items():
         if measured and any(flat.node_names[node] in measured for node in flat.readers(value)):
             continue
-        tensor = constant_tensor(context.type_graph, value)
-        if (
-            tensor is None
-            or tensor.size < LEAST_ELEMENTS
-            or not may_stand_behind_cast(context, value)
-        ):
+        if tensor.size < LEAST_ELEMENTS or not may_stand_behind_cast(context, value):
             continue
-        low_uses = [painting.allow[v] for v in context.type_graph.readers(value)]
-        if all(low_uses):
-            continue
-        dtypes = (context.low,) if any(low_uses) else (FLOAT16, context.low)
-        kept = _kept(context, value, tensor, dict.fromkeys(dtypes))
-        if kept is not None:
-            constants[value] = kept
-    return constants
+        is_shared = any(painting.allow[v] for v in context.type_graph.readers(value))
+        for dtype in dict.fromkeys((context.low,) if is_shared else (FLOAT16, context.low)):
+            if _survives(tensor.stream, dtype):
+                planned[value] = PlannedWeight(value, tensor, dtype, stored=True)
+                break
+    return planned
 
 
 def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, PlannedWeight]:
@@ -147,31 +139,24 @@ def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, Plan
             continue
         stats = context.values.stats(value, tensor)
         if stats.overflow(context.low) and saturates_in_float32(context, value):
-            loss = rounding_loss(tensor.stream, context.low)
-            magnitude = saturation(graph, stats, readers, context.low)
-            masks[value] = PlannedWeight(value, tensor, context.low, saturate=magnitude, loss=loss)
+            end = saturation(graph, stats, readers, context.low)
+            masks[value] = PlannedWeight(value, tensor, context.low, saturate=end, stored=True)
     return masks
 
 
-def _kept(
-    context: PaintContext, value: int, tensor: StoredTensor, dtypes: Iterable[DType]
-) -> PlannedWeight | None:
-    for dtype in dtypes:
-        if _casts_from(context.type_graph, dtype):
-            loss = rounding_loss(tensor.stream, dtype)
-            if loss.is_kept:
-                return PlannedWeight(value, tensor, dtype, loss=loss)
-    return None
+def _survives(stream: Stream, dtype: DType) -> bool:
+    """Tell whether no element overflows, and nearly all keep the digits of a 16-bit type."""
+    nonzero = small = 0
+    for block in stream.blocks():
+        magnitude = np.abs(block[np.isfinite(block) & (block != 0)])
+        if (magnitude >= dtype.overflow).any():
+            return False
+        nonzero += magnitude.size
+        small += int(np.count_nonzero(magnitude < dtype.smallest_normal))
+    return small <= _MOST_SMALL * nonzero
 
 
-def _casts_from(type_graph: TypeGraph, dtype: DType) -> bool:
-    opset = type_graph.flat.opsets.get("", OPSET_OF_CASTS)
-    cast = schemas.find("", "Cast", opset)
-    admitted = frozenset[str]() if cast is None else cast.variables["T1"]
-    return opset >= OLDEST_REWRITABLE_OPSET and tensor_type(dtype.number) in admitted
-
-
-def _tables(context: PaintContext, painting: Painting) -> list[int]:
+def _tables(context: PaintContext, painting: Painting) -> dict[int, StoredTensor]:
     """Return what Gather alone reads as float32, if all its rows end in converted parts."""
     graph, flat = context.type_graph, context.type_graph.flat
     tables: dict[int, list[int]] = {}
@@ -179,16 +164,18 @@ def _tables(context: PaintContext, painting: Painting) -> list[int]:
         value, vertex = flat.inputs_of(node)[0], graph.reads[flat.input_start[node]]
         if vertex != ABSENT and not painting.allow[vertex]:
             tables.setdefault(value, []).append(vertex)
-    tables = {v: rows for v, rows in tables.items() if constant_tensor(graph, v) is not None}
-    if not tables:
-        return []
+    tensors = {v: tensor for v in tables if (tensor := constant_tensor(graph, v)) is not None}
+    if not tensors:
+        return {}
     ends_low = _ends_low(graph, painting)
-    return [
-        value
-        for value, rows in tables.items()
-        if all(ends_low[row] for row in rows)
-        and all(v in rows or v == ABSENT or painting.allow[v] for v in graph.readers(value))
-    ]
+    return {
+        value: tensor
+        for value, tensor in tensors.items()
+        if all(ends_low[row] for row in tables[value])
+        and all(
+            v in tables[value] or v == ABSENT or painting.allow[v] for v in graph.readers(value)
+        )
+    }
 
 
 def _ends_low(graph: TypeGraph, painting: Painting) -> Array:

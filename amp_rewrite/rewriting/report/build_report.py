@@ -135,11 +135,9 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
             overflow.append(RangeRecord(name, count, stats.max_abs, action, consumers))
         if count := stats.flushed_to_zero(weight.dtype):
             underflow.append(RangeRecord(name, count, stats.max_abs, "flushed", consumers))
-        if weight.loss is not None:
+        if weight.stored:
             saved = FLOAT32.numpy.itemsize - weight.dtype.numpy.itemsize
-            loss, size = weight.loss, saved * weight.tensor.size
-            row = StoredRecord(name, weight.dtype.name, size, loss.largest_relative, loss.small)
-            stored.append(row)
+            stored.append(StoredRecord(name, weight.dtype.name, saved * weight.tensor.size))
     gone = {w.value for w in plan.weights if not w.keep_float32}
     return WeightsRecord(
         converted=sum(1 for w in plan.weights if w.uses),

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.io.model_files import INLINE_LIMIT
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.rewriting.apply.save_rewritten import can_save
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import Summary
 
@@ -73,7 +73,7 @@ def sizes_of(model: Path, flat: FlatGraph, plan: CastPlan, rewritten: Path | Non
             gone = 0 if weight.keep_float32 else FLOAT32.numpy.itemsize
             added += weight.tensor.size * (weight.dtype.numpy.itemsize - gone)
         return Sizes(before, max(0, before + added), exact=False)
-    is_one_file = is_read and can_save(flat) and not flat.files.total
+    is_one_file = is_read and before < INLINE_LIMIT // 2 and not flat.files.total
     after = os.path.getsize(rewritten) if is_one_file else size_of(rewritten)
     return Sizes(before, after, exact=True)
 

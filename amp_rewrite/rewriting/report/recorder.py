@@ -37,7 +37,7 @@ class Recorder:
         flat, scopes = self.context.type_graph.flat, _scopes(self.context.type_graph.flat)
         groups, reasons = self._groups(), {True: Reason.CONVERTED, False: Reason.STORED}
         low = (w for w in self.plan.weights if not w.keep_float32)
-        converted = {w.value: (w.dtype.name, reasons[w.loss is None]) for w in low}
+        converted = {w.value: (w.dtype.name, reasons[not w.stored]) for w in low}
         return tuple(
             NodeRecord(
                 name=name,

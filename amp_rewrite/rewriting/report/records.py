@@ -144,19 +144,11 @@ class RangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A constant that computes as float32 and is stored in 16 bits, and cast.
-
-    Attributes:
-        largest_relative: The largest error of an element, relative to it.
-        small: How many nonzero elements lie below the smallest normal number of the type, where
-            their error is half of its smallest number at most; they are not among the former.
-    """
+    """A constant that computes as float32 and is stored in 16 bits, and cast."""
 
     name: str
     dtype: str
     bytes_saved: int
-    largest_relative: float
-    small: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import aligned, counted, few, in_bytes, percent
+from amp_rewrite.base.printable import aligned, counted, few, in_bytes
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline
@@ -207,15 +207,9 @@ def _opset_line(advice: OpsetAdvice, precision: str) -> str:
 
 def _stored_line(stored: Sequence[StoredRecord]) -> str:
     saved = sum(record.bytes_saved for record in stored)
-    small = sum(record.small for record in stored)
-    worst = max(record.largest_relative for record in stored)
     types = " or ".join(dict.fromkeys(record.dtype for record in stored))
     constants = f"{counted(len(stored), 'constant')} {'is' if len(stored) == 1 else 'are'}"
-    subnormal = f", {counted(small, 'element')} subnormal" if small else ""
-    return (
-        f"{constants} stored as {types} and computed in float32: {in_bytes(saved)} saved; largest "
-        f"relative error {percent(worst)}{subnormal}"
-    )
+    return f"{constants} stored as {types} and computed in float32: {in_bytes(saved)} saved"
 
 
 def _constants_line(records: Sequence[RangeRecord], what: str) -> str:

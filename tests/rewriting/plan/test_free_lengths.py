@@ -91,7 +91,7 @@ def test_lengths_are_read_from_texts_and_mappings() -> None:
         (["N"], "--dim is not a length; found N; expected NAME=LENGTH"),
         (["N=-1"], "--dim is not a length"),
         ({"N": -1}, "length of 'N'"),
-        ({"M": 3}, "no input has a free dimension of this name; found 'M'; expected 'N'"),
+        ({"M": 3}, "dims names nothing in the model; found 'M'; expected 'N'"),
     ],
 )
 def test_lengths_that_mean_nothing_are_refused(dims: Any, message: str) -> None:

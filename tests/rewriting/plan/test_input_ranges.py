@@ -57,7 +57,7 @@ def test_names_may_have_colons_and_equals_signs() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"pixel": (0, 1)}, "names no input of the model; found 'pixel'; expected 'pixels'"),
+        ({"pixel": (0, 1)}, "names nothing in the model; found 'pixel'; expected 'pixels'"),
         (["pixels"], "holds no range; found 'pixels'; expected NAME=LOW:HIGH"),
         (["=0:1"], "holds no range; found '=0:1'"),
         (["pixels=0"], "has no two numbers for input 'pixels'; found '0'"),

@@ -77,7 +77,7 @@ def test_the_flag_of_an_option_follows_from_its_name(name: str, flag: str) -> No
     "impossible",
     [
         {"strict": "yes"},
-        {"store": "all"},
+        {"overflow": "all"},
         {"only": "float8"},
         {"deny_ops": 3},
         {"input_ranges": ["x"]},

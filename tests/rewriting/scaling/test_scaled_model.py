@@ -209,7 +209,7 @@ def test_a_long_constant_is_multiplied_when_it_is_read_and_is_saved_so(tmp_path:
     found = solve(system, {names.index("y"): -6.0})
     made = scaled_flat(system, found.exponents)
     big = made.value_names.index("big")
-    tensor = made.initializer(big)
+    tensor = made.tensors.get(big)
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), np.ldexp(weights, -6))
     stream = tensor.stream

@@ -216,6 +216,23 @@ def test_initializers_that_are_inputs() -> None:
         check(model)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT4])
+def test_long_constants_that_stay_are_not_copied_and_come_back(kind: int) -> None:
+    table = np.arange(1 << 14).reshape(-1, 4) % 7
+    numpy = helper.tensor_dtype_to_np_dtype(kind)
+    proto = numpy_helper.from_array(table.astype(numpy), "t")
+    made = parse(
+        f"g (float[2,4] x) => (float[2,4] y, float[4096,4] z) <{W}> {{"
+        " y = MatMul(x, w) z = Cast<to = 1>(t) }"
+    )
+    made.opset_import[0].version = 21
+    made.graph.initializer.append(proto)
+    result = assert_same(made)
+    [kept] = [t for t in result.rewritten.tensors.values() if t.proto.name == "t"]
+    assert not kept.proto.HasField("raw_data")
+    assert np.array_equal(kept.numpy().astype(np.int64), table)
+
+
 def test_a_training_step() -> None:
     optimizer = Momentum(0.5, 0.9)
     step = amp.build_step(optimizer.minimize(amp.value(amp.load(parse(STEP)), "loss")))
