@@ -51,7 +51,8 @@ def convert_float_to_float16(
         op_block_list: Further operators that stay as they are.
         node_block_list: Nodes that stay as they are.
         check_fp16_ready: Refuse a model that has float16 values already.
-        force_fp16_initializers: Store large constants of float32 operators in 16 bits, if they fit.
+        force_fp16_initializers: Without effect: constants of float32 operators stay float32, tables
+            aside. It is warned of.
         force_fp16_inputs: Refused: schemas and kernels say the types of inputs.
         use_bfloat16_as_blocked_nodes_dtype: Refused: a rewrite has one 16-bit type.
         **changes: Options of `rewrite` by name, such as `target="webgpu"`.
@@ -64,13 +65,14 @@ def convert_float_to_float16(
     bfloat16 = use_bfloat16_as_blocked_nodes_dtype
     _refuse(force_fp16_inputs=force_fp16_inputs, use_bfloat16_as_blocked_nodes_dtype=bfloat16)
     _warn_of_cutting(min_positive_val, max_finite_val)
+    if force_fp16_initializers:
+        warn("force_fp16_initializers: constants of float32 operators stay float32, tables aside")
     flat = read_flat(model)
     if check_fp16_ready:
         _check_no_float16(flat)
     options: dict[str, Any] = {
         "keep_io_types": keep_io_types,
         "preserve": [*(node_block_list or ()), *_nodes_of(flat, op_block_list or ())],
-        **({"store": "half"} if force_fp16_initializers else {}),
         **changes,
     }
     from amp_rewrite.graph.io.save import to_proto

@@ -26,7 +26,7 @@ class NewFolder:
         above, name = os.path.split(self._target)
         self.path = os.path.join(above, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         with writing("folder", self._target):
-            os.mkdir(self.path)
+            os.makedirs(self.path)
 
     def copy(self, source: str, name: str) -> None:
         """Copy a file, or what a link leads to, to a relative path in the folder.

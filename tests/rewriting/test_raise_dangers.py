@@ -128,7 +128,7 @@ def test_of_two_types_of_16_bits_what_is_said_to_be_raised_is(text: str) -> None
     made = repaired(text, target="cuda")
     assert {d.op for d in made.dangers} == {"Exp"}
     assert set(types_of(made, "Exp")) == {1}
-    assert 1 not in types_of(made, "MatMul")
+    assert len({*types_of(made, "MatMul")} - {1}) == 1  # the rarer type became float32
     assert {d.node for d in made.dangers} <= {n.name for n in made.model.graph}
 
 

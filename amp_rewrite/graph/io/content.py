@@ -11,6 +11,7 @@ from onnx.helper import make_tensor_value_info
 
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT, Parts, Place, Weight, refer, source_file
 from amp_rewrite.graph.proto.external import ExternalFiles
+from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.proto.stored import check_tensor, tensors_in, with_data, without_data
 from amp_rewrite.graph.streams import Stream
 
@@ -19,6 +20,8 @@ _WORTH_MOVING = 1 << 10
 
 _READ = 1 << 8
 """Elements of the largest initializers that onnx sees: shapes, axes and scales."""
+
+_GRAPH = varint(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3 | 2)
 
 _ELSEWHERE = b"location"
 """The bytes that a message has if a tensor refers to data elsewhere."""
@@ -39,15 +42,24 @@ class Content:
         total: The bytes of all data.
     """
 
-    def __init__(self, proto: onnx.ModelProto, files: ExternalFiles) -> None:
-        """Look up where data are; nothing is read but what is in memory and in attributes."""
-        self.n_nodes, self._rest = len(proto.graph.node), onnx.ModelProto()
-        self._rest.CopyFrom(proto)
-        del self._rest.graph.initializer[:]
+    def __init__(
+        self, proto: onnx.ModelProto, files: ExternalFiles, *, owned: bool = False
+    ) -> None:
+        """Look up where data are; nothing is read but what is in memory and in attributes.
+
+        A model that is `owned` is not copied, and loses its initializers.
+        """
         self._initializers = [(tensor, _key(tensor)) for tensor in proto.graph.initializer]
+        self.n_nodes, self._graph = len(proto.graph.node), proto.graph
+        if not owned:
+            self._graph = onnx.GraphProto()
+            self._graph.CopyFrom(proto.graph)
+        del self._graph.initializer[:]
+        self._head = _without_graph(proto)
+        self._body = self._graph.SerializeToString(deterministic=True)
         self._inside = list[tuple[TensorProto, _Key]]()
-        if _ELSEWHERE in self._rest.SerializeToString():
-            bodies = (self._rest.graph, *self._rest.functions)
+        if _ELSEWHERE in self._body or _ELSEWHERE in self._head.SerializeToString():
+            bodies = (self._graph, *self._head.functions)
             inside = (tensor for body in bodies for tensor in tensors_in(body.node))
             self._inside += ((tensor, key) for tensor in inside if (key := _key(tensor)))
         self.streams: dict[_Key, Stream] = {}
@@ -66,18 +78,20 @@ class Content:
         for tensor, key in self._inside:
             if key not in self.external:
                 tensor.CopyFrom(with_data(tensor, self.streams[key]))
+        if self._inside:
+            self._body = self._graph.SerializeToString(deterministic=True)
 
     def slim(self) -> bytes:
         """Return the model serialized, with large initializers as graph inputs; no file is read."""
-        more, inputs = onnx.ModelProto(), {info.name for info in self._rest.graph.input}
-        graph = more.graph
+        graph, inputs = onnx.GraphProto(), {info.name for info in self._graph.input}
         for tensor, key in self._initializers:
             dims, stream = list(tensor.dims), self.streams.get(key)
             if math.prod(dims) <= _READ and source_file(stream) is None:
                 graph.initializer.append(tensor if stream is None else with_data(tensor, stream))
             elif tensor.name not in inputs:
                 graph.input.append(make_tensor_value_info(tensor.name, tensor.data_type, dims))
-        return self._rest.SerializeToString() + more.SerializeToString()
+        body = self._body + graph.SerializeToString()
+        return self._head.SerializeToString() + _GRAPH + varint(len(body)) + body
 
     def parts(self, places: Sequence[Place]) -> Parts:
         """Return the model file, given the places of what is external; can be called once."""
@@ -85,16 +99,25 @@ class Content:
         for tensor, key in self._inside:
             if key in place_of:
                 tensor.CopyFrom(_referring(tensor, place_of[key]))
-        graph = self._rest.graph
         for tensor, key in self._initializers:
             stream = self.streams.get(key)
             if key in place_of:
-                graph.initializer.append(_referring(tensor, place_of[key]))
+                self._graph.initializer.append(_referring(tensor, place_of[key]))
             else:
                 inline.append(Weight(tensor if stream is None else without_data(tensor), stream))
-        body = graph.SerializeToString(deterministic=True)
-        self._rest.ClearField("graph")
-        return Parts(self._rest.SerializeToString(deterministic=True), body, inline)
+        if place_of:
+            self._body = self._graph.SerializeToString(deterministic=True)
+        return Parts(self._head.SerializeToString(deterministic=True), self._body, inline)
+
+
+def _without_graph(proto: onnx.ModelProto) -> onnx.ModelProto:
+    head = onnx.ModelProto()
+    for field, value in proto.ListFields():
+        if isinstance(value, int | str):
+            setattr(head, field.name, value)
+        elif field.name != "graph":
+            getattr(head, field.name).extend(value)
+    return head
 
 
 def _key(tensor: TensorProto) -> _Key:

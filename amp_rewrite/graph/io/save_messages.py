@@ -16,14 +16,19 @@ def save_messages(
     path: Path,
     progress: Progress | None = None,
     source: Messages | None = None,
+    *,
+    owned: bool = False,
 ) -> None:
-    """Write a model: all of it or nothing, one tensor at a time; the messages are not changed.
+    """Write a model: all of it or nothing, one tensor at a time.
+
+    The messages are not changed unless they are `owned`: then nobody else uses them.
 
     Data in files go to one data file next to `path`, and so do those in memory that are too many
     for the model file. Of a `source` that the model was made of, onnx's checker has to refuse the
     one as well if it refuses the other.
     """
-    output, content = os.path.abspath(path_text(path, SaveError)), Content(*messages)
+    output = os.path.abspath(path_text(path, SaveError))
+    content = Content(*messages, owned=owned)
     if source is not None:
         refuse_faults(checker_fault(content), lambda: checker_fault(Content(*source)), output)
     sources = {file for file in map(source_file, content.streams.values()) if file is not None}

@@ -61,13 +61,14 @@ class Planned:
             LoadError: External data of the model have become unreadable.
         """
         with paused_gc():
-            if "rewritten" in vars(self):
+            is_made = "rewritten" in vars(self)
+            if is_made:
                 messages = self.rewritten.proto, self.rewritten.files
             else:
                 types, notes = self.context.type_graph, self._metadata()
                 messages = RewrittenGraph(self.flat, types, self.plan, self.removed).messages(notes)
             source = None if self.plan.is_empty else (self.flat.proto, self.flat.files)
-            save_messages(messages, path, progress, source)
+            save_messages(messages, path, progress, source, owned=not is_made)
 
     def _metadata(self) -> dict[str, str]:
         return {}
