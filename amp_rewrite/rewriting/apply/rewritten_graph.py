@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
-from onnx.helper import make_attribute, make_node
+from onnx.helper import make_attribute
 
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 _LONG = 1 << 12
 """Bytes from which on the data of a tensor are left where they are."""
-
-Made = tuple[NodeProto, Sequence[Read]]
-"""A node's message, and the values that it makes."""
 
 
 class RewrittenGraph:
@@ -121,27 +118,34 @@ class RewrittenGraph:
                 for inner in self._flat.bodies_in(item):
                     yield from self.origins(inner)
 
-    def _nodes(self, body: int) -> Iterator[Made]:
-        """Yield the nodes of a graph in order."""
-        for item in self._wiring.in_order(body):
+    def _add_nodes(self, graph: GraphProto, body: int) -> list[Read]:
+        """Add the nodes of a graph in order; return the values that they make."""
+        flat, wiring, made = self._flat, self._wiring, list[Read]()
+        for item in wiring.in_order(body):
             if isinstance(item, str):
-                yield self._addition(item)
-            elif item not in self._wiring.removed:
-                yield self._node(item)
+                made.append(self._fill_addition(graph.node.add(), item))
+            elif item not in wiring.removed:
+                message = graph.node.add()
+                message.CopyFrom(flat.nodes[item])
+                outputs = flat.outputs_of(item)
+                made += self._changed(message, item) if item in self._touched else outputs
+        return made
 
-    def _addition(self, name: str) -> Made:
-        """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
+    def _fill_addition(self, message: NodeProto, name: str) -> Read:
+        """Fill a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
         planned, result = wiring.planned[name], wiring.made_by(name)
+        message.name = name
+        message.output.append(wiring.name(result))
         if isinstance(planned, PlannedWeight):
-            tensor = self._converted(planned)
-            return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
-        inputs = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
-        output = [wiring.name(result)]
-        node = NodeProto(op_type=planned.op_type, name=name, input=inputs, output=output)
-        for key, value in planned.attributes.items():  # make_node would sort them
-            node.attribute.append(self._attribute(key, value))
-        return node, [result]
+            message.op_type = "Constant"
+            message.attribute.append(make_attribute("value", self._converted(planned)))
+            return result
+        message.op_type = planned.op_type
+        message.input.extend([wiring.name(wiring.left_of(value)) for value in planned.inputs])
+        for key, value in planned.attributes.items():
+            message.attribute.append(self._attribute(key, value))
+        return result
 
     def _attribute(self, key: str, value: Any) -> AttributeProto:
         """Return an attribute of an added node; most Casts have the same one."""
@@ -151,14 +155,11 @@ class RewrittenGraph:
             self._numbers[key, value] = make_attribute(key, value)
         return self._numbers[key, value]
 
-    def _node(self, node: int) -> Made:
+    def _changed(self, message: NodeProto, node: int) -> list[Read]:
+        """Change the message of a node; return the values that it makes."""
         flat, wiring = self._flat, self._wiring
         made = flat.outputs_of(node)
-        if node not in self._touched:
-            return flat.nodes[node], made
         outputs: list[Read] = [wiring.wide.get(value, value) for value in made]
-        message = NodeProto()
-        message.CopyFrom(flat.nodes[node])
         first = flat.input_start[node]
         for slot in range(first, flat.input_start[node + 1]):
             read = wiring.read(slot)
@@ -175,7 +176,7 @@ class RewrittenGraph:
             message.attribute.append(make_attribute("value", self._converted(weight)))
         if flat.bodies_in(node):
             self._write_bodies(message, node)
-        return message, outputs
+        return outputs
 
     def _write_bodies(self, message: NodeProto, node: int) -> None:
         numbers = iter(self._flat.bodies_in(node))
@@ -186,9 +187,7 @@ class RewrittenGraph:
 
     def _fill(self, graph: GraphProto, number: int) -> None:
         """Fill the message of a graph."""
-        flat, source, nodes = self._flat, self._flat.graphs[number], [*self._nodes(number)]
-        graph.node.extend([message for message, _ in nodes])
-        made = [read for _, outputs in nodes for read in outputs]
+        flat, source, made = self._flat, self._flat.graphs[number], self._add_nodes(graph, number)
         graph.initializer.extend(self._initializers(number))
         if source.HasField("name"):
             graph.name = text(source.name)
