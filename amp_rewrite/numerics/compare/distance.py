@@ -233,7 +233,8 @@ class Comparer:
     @property
     def asks_yardsticks(self) -> bool:
         """Whether the verdict rests on how far rounded weights or moved inputs move the output."""
-        return self.slices.has_few or not self.result().ok
+        asks = self.slices.asks_for_noise(self.tolerances.of_slices)
+        return asks or not self.result().ok
 
     @property
     def spread(self) -> float:

@@ -206,10 +206,13 @@ class Slices:
             had[:_LARGEST] += held[:_LARGEST]
             np.maximum(had[_LARGEST:], held[_LARGEST:], out=had[_LARGEST:])
 
-    @property
-    def has_few(self) -> bool:
-        """Whether there are slices of few numbers."""
-        return any((sums[_COUNT] < ENOUGH).any() for sums in self.axes.values())
+    def asks_for_noise(self, limits: Tolerances) -> bool:
+        """Tell whether slices of few numbers are so far off that only noise may explain it."""
+        for sums in self.axes.values():
+            off, limit, _ = self._off(sums, limits)
+            if ((sums[_COUNT] < ENOUGH) & (off > limit)).any():
+                return True
+        return False
 
     def worst(self, limits: Tolerances, alone: Slices) -> SliceComparison | None:
         """Return the slice furthest beyond its limit, or nearest to it; None without one.
@@ -219,8 +222,7 @@ class Slices:
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
             sizes = np.sqrt(sums[_SQUARES] / np.maximum(sums[_COUNT], 1))
-            least = max(limits.least, LEAST * self.largest)
-            norms = _norms(sums, limits, least)
+            off, limit, norms = self._off(sums, limits)
             few, moves = sums[_COUNT] < ENOUGH, np.zeros(len(norms))
             if key in alone.axes:
                 moves = ALLOWED * _noise(alone.axes[key], limits, self.tiny) / norms
@@ -230,14 +232,19 @@ class Slices:
             places = np.flatnonzero(is_judged & (sums[_COUNT] > 0))
             if not places.size:
                 continue
-            off = _errors(sums, limits) / norms
-            limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
             slack = 1.0 if self.tiny else slack_of(sums[_COUNT])
             limit = np.where(few, np.maximum(limit, slack * moves), limit)
             at = int(places[np.argmax(off[places] / np.maximum(limit[places], 1e-300))])
             row = (sizes[at] / sizes.max(), off[at], limit[at])
             found.append(SliceComparison(key[0] + self.rank, at, *map(float, row)))
         return max(found, key=lambda each: each.share, default=None)
+
+    def _off(self, sums: Array, limits: Tolerances) -> tuple[Array, Array, Array]:
+        """Return how far slices are off, how far they may be without noise, and their norms."""
+        least = max(limits.least, LEAST * self.largest)
+        norms = _norms(sums, limits, least)
+        limit = limits.rtol + limits.atol / np.maximum(sums[_LARGEST], least)
+        return _errors(sums, limits) / norms, limit, norms
 
 
 def _errors(sums: Array, limits: Tolerances) -> Array:
