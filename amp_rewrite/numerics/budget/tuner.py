@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from amp_rewrite import targets
@@ -14,9 +14,9 @@ from amp_rewrite.numerics.budget.contributions import DRAWS, Measured, measure
 from amp_rewrite.numerics.budget.fit import Choice, Fit, limits_of
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tuning import Tuning
-from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.verify_records import DeviceComparison
+from amp_rewrite.numerics.compare.verify_records import with_device
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -137,15 +137,3 @@ class Tuner:
             outputs = tuple(comparer.result() for comparer in run.outputs.values())
         device = None if run.on_device is None else run.on_device.report()
         return tolerance.loss(with_device(outputs, device))
-
-
-def with_device(
-    outputs: Iterable[OutputComparison], device: DeviceComparison | None
-) -> tuple[OutputComparison, ...]:
-    """Return the errors of outputs that more in float32 may make smaller: emulated and on a device.
-
-    A device that computes the float32 original wrong as well does not count.
-    """
-    if device is None or any(not output.ok for output in device.itself):
-        return tuple(outputs)
-    return (*outputs, *device.original)

@@ -6,7 +6,7 @@ whose records these are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -337,3 +337,15 @@ class StressReport:
             *(f"left out: {r.name}: {r.why}" for r in self.of("left out")),
             *(f"doubtful: {r.failure}. {_EXCLUDED}" for r in self.of("doubtful") if not r.loses),
         ]
+
+
+def with_device(
+    outputs: Iterable[OutputComparison], device: DeviceComparison | None
+) -> tuple[OutputComparison, ...]:
+    """Return the errors of outputs that more in float32 may make smaller: emulated and on a device.
+
+    A device that computes the float32 original wrong as well does not count.
+    """
+    if device is None or any(not output.ok for output in device.itself):
+        return tuple(outputs)
+    return (*outputs, *device.original)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -16,7 +16,6 @@ from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress, judged_by
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
@@ -25,6 +24,9 @@ from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.records import Shown
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.runtimes.ort.isolated_load import LoadJudge
+
+if TYPE_CHECKING:
+    from amp_rewrite.numerics.budget.tuning import Tuning
 
 _NOTHING_LEFT = 3
 """The exit status of a conversion after which nothing is in 16 bits."""

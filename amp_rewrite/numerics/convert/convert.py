@@ -15,8 +15,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.verify import device_providers
 from amp_rewrite.numerics.convert.conversion import Conversion
-from amp_rewrite.numerics.convert.judge import judged, tried
-from amp_rewrite.numerics.convert.keep_float32 import fit_to_made_up, mend
+from amp_rewrite.numerics.convert.judge import fails_on_data, judged, tried
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.numerics.convert.scale import measured, proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
@@ -147,7 +146,8 @@ def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
 def _converted(work: Work, terms: Terms) -> Trial:
     if terms.data is not None:
         terms.progress("calibrating")
-        return mend(tried(measured(work, terms.data, terms), terms), terms)
+        first = tried(measured(work, terms.data, terms), terms)
+        return _mended(first, terms) if fails_on_data(first.made.verification) else first
     rewritten = rewrite_as_found(work.flat, work.options)
     rewritten = proved_rewrite(work.flat, rewritten, work.options)
     work = replace(work, refused=rewritten.refused)
@@ -155,4 +155,12 @@ def _converted(work: Work, terms: Terms) -> Trial:
         scaling = rewritten.scaling
         work = replace(work, flat=scaling.flat, given=work.flat, scaling=scaling)
     first = judged(work, rewritten, terms)
-    return fit_to_made_up(first, terms) or mend(first, terms)
+    return _mended(first, terms)
+
+
+def _mended(first: Trial, terms: Terms) -> Trial:
+    # imported here: most models pass
+    from amp_rewrite.numerics.convert.keep_float32 import fit_to_made_up, mend
+
+    fitted = fit_to_made_up(first, terms) if terms.data is None else None
+    return fitted or mend(first, terms)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from amp_rewrite import targets
 from amp_rewrite.errors import OutOfTimeError
-from amp_rewrite.numerics.budget.tuner import with_device
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import origin_of, unfinished_after, verified
+from amp_rewrite.numerics.compare.verify_records import with_device
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.convert.work import Terms, Trial, Work

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.budget.tolerance import Tolerance
-from amp_rewrite.numerics.budget.tuner import Tuner, with_device
+from amp_rewrite.numerics.budget.tuner import Tuner
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
+from amp_rewrite.numerics.compare.verify_records import with_device
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.judge import fails_on_data, tried
 from amp_rewrite.numerics.convert.scale import has_outliers, measured

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_rewrite.base.progress import silent
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.inputs.batches import Data
@@ -17,6 +16,9 @@ from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
+
+if TYPE_CHECKING:  # few conversions need the error budget
+    from amp_rewrite.numerics.budget.tuning import Tuning
 
 BUDGET = 600.0
 """Seconds for a conversion."""
