@@ -139,7 +139,6 @@ class Verification:
         if providers:
             self.on_device = DeviceChecks(before, after, providers, tolerances, threads)
         self.worst_feeds: Feeds | None = None
-        self._is_measured = False
         self._seen: Run | None = None
         self._worst_share = -1.0
         self.selections: dict[str, None] = {}
@@ -171,8 +170,8 @@ class Verification:
     def add(self, feeds: Feeds, *, inside: bool, yardsticks: bool = True) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`.
 
-        What rounded weights and moved inputs make of it is found where that may decide; never
-        without `yardsticks`.
+        What rounded weights and moved inputs make of it is found where that may decide, for no
+        measure fails over all feeds that passes on each; never without `yardsticks`.
         """
         self.count += 1
         self.inside.measure(feeds, partial(self.run_original, feeds))
@@ -194,7 +193,6 @@ class Verification:
             self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
         elif yardsticks and any(comparer.asks_yardsticks for comparer in compared.values()):
             self._add_yardsticks(feeds, expected, apart)
-        self._is_measured |= not yardsticks
         if inside:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
@@ -241,7 +239,6 @@ class Verification:
         self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
     ) -> None:
         """Compare what rounded weights alone and moved inputs make of a feed, where they run."""
-        self._is_measured = True
         rounded = self.weights_alone.run(feeds, self.outputs)
         if rounded is not None:
             add_feed(self.control, expected, rounded, apart)
@@ -272,10 +269,6 @@ class Verification:
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
-        fails = any(not comparer.result().ok for comparer in self.outputs.values())
-        if fails and not self._is_measured and self.worst_feeds is not None:
-            # no feed fails by itself: beside quiet ones a loud one may
-            self._add_yardsticks(self.worst_feeds, self.run_original(self.worst_feeds), {})
         wrong: tuple[Inside, ...] = ()
         if inside and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._others, self.low, self._sums)

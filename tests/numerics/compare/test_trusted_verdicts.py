@@ -285,18 +285,3 @@ def test_all_commands_say_that_outputs_are_lost(text: str, name: str, size: int)
     found = amp.convert(model, feed)
     assert found.ok is found.is_low
     assert verify(model, found.model, feed).worst < 0.01
-
-
-def test_yardsticks_run_where_feeds_fail_only_together() -> None:
-    """Beside silence one loud feed is most of the error, and little of the spread."""
-    original = parsed("g (float[1,1000] x) => (float[1,1000] y) { y = Identity(x) }")
-    off = parsed(
-        """g (float[1,1000] x) => (float[1,1000] y) <float z = {0}, float t = {0.02}, float d = {0.4}> {
-            a = Greater(x, z) b = Less(x, t) c = And(a, b) step = Cast<to = 1>(c)
-            more = Mul(step, d) y = Add(x, more) }"""
-    )
-    loud = {"x": np.random.default_rng(0).standard_normal((1, 1000)).astype(np.float32)}
-    silent = {"x": np.zeros((1, 1000), np.float32)}
-    assert verify(original, off, loud, intermediates=False).ok
-    report = verify(original, off, [loud, *[silent] * 20], intermediates=False)
-    assert (report.verdict.status, len(report.moves)) == ("failed", 1)
