@@ -7,6 +7,7 @@ letters in another order than they have. Numbers are shown as people say them.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 
@@ -63,6 +64,18 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0
     formats = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
     lines = ("  ".join(map(format, row, formats)) for row in cells)
     return [line.rstrip() for line in lines]
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as a notebook shows it; what is in the cells is text, never markup."""
+
+    def line(cells: Iterable[object], kind: str) -> str:
+        shown = (html.escape(printable(str(cell))) for cell in cells)
+        return f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in shown)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    title = html.escape(printable(caption))
+    return f"<table><caption>{title}</caption>{line(head, 'th')}{body}</table>"
 
 
 def _spell_match(match: re.Match[str]) -> str:

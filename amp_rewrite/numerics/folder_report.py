@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import aligned, counted
+from amp_rewrite.base.printable import aligned, counted, html_table
 from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report.records import Shown
@@ -92,6 +92,11 @@ class FolderReport(Shown):
     written: bool = False
     target: str | None = None
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return the models as a table, which a notebook shows."""
+        rows = ((m.file, m.output or "", m.state, m.said) for m in self.models)
+        return html_table(self.verdict, ("file", "output", "state", "said"), rows)
 
     @property
     def ok(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Unpack
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, html_table
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
@@ -72,6 +72,14 @@ class Calibration(OpListFile, Shown):
     model: str
     total: int | None = None
     sums: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def _repr_html_(self) -> str:
+        """Return the ranges as a table, which a notebook shows."""
+        names = ("value", "largest", "smallest", "subnormal share")
+        rows = (
+            (name, *(f"{number:.4g}" for number in each[:3])) for name, each in self.ranges.items()
+        )
+        return html_table(repr(self), names, rows)
 
     @property
     def findings(self) -> Findings:

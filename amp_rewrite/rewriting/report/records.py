@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 from amp_rewrite.base.hints import Hinted
-from amp_rewrite.base.printable import one_line, plain_line
+from amp_rewrite.base.printable import html_table, one_line, plain_line
 
 VERSION = 1
 """Version of the JSON form of reports: keys may be added, never renamed."""
@@ -211,6 +211,10 @@ class Summary:
     casts_of_unknown_size: int = 0
     nodes_low_before: int = 0
     operands_with_axes: int = 0
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table, which a notebook shows."""
+        return html_table("summary", ("figure", "number"), _by_field(self).items())
 
 
 @dataclass(frozen=True, slots=True)
