@@ -216,7 +216,7 @@ def wrote(output: Path, note: str = "") -> str:
     """Return that a model was written, with the file of its weights if it has one."""
     from amp_rewrite.graph.io.model_files import data_files
 
-    beside = " and ".join(data_files(output))
+    beside = " and ".join(map(os.path.basename, data_files(output)))
     with_data = f" with its weights in {beside} (keep both together)" if beside else ""
     return f"wrote {output}{with_data}{note}"
 

@@ -84,7 +84,8 @@ class _Calls:
         else:
             ports = flat.ports_of(node, inputs)
         if split is not None:
-            ports = _joined_scan_ports(ports, split)
+            states = ports.inputs[split[0] : split[1]][: len(ports.outputs)]
+            ports = Ports(ports.schema, ports.inputs, (*states, *ports.outputs[len(states) :]))
         type_of: dict[str, str] = {}
         for name, type_ in zip((*ports.inputs, *ports.outputs), (*inputs, *outputs), strict=True):
             # A sequence operator's S stands for the sequence and for its elements.
@@ -130,7 +131,8 @@ def _with_vertices(
     flat: FlatGraph, types: FlatTypes, calls: list[Call], call: Array, bases: tuple[DType, ...]
 ) -> TypeGraph:
     """Number the vertices: those of a node follow those of the node before."""
-    counts = np.array([len(c.kinds) for c in calls], np.int64)[call]
+    n_kinds = np.array([len(c.kinds) for c in calls], np.int64)
+    counts, offsets = n_kinds[call], np.cumsum(n_kinds) - n_kinds
     first = np.concatenate(([0], np.cumsum(counts)))
     node = np.repeat(np.arange(flat.n_nodes), counts)
     kinds = [kind for c in calls for kind in c.kinds]
@@ -146,18 +148,13 @@ def _with_vertices(
         first,
         node,
         kinds,
-        kind=_entries_of_calls(call, [range(len(c.kinds)) for c in calls])
-        + _offsets(calls)[call][node],
+        kind=_entries_of_calls(call, [range(len(c.kinds)) for c in calls]) + offsets[call][node],
         reads=reads.tolist(),
         writes=writes.tolist(),
         source=source.tolist(),
         edges=np.empty((0, 2), np.int64),
         bases=bases,
     )
-
-
-def _offsets(calls: Sequence[Call]) -> Array:
-    return np.cumsum([0, *(len(c.kinds) for c in calls)])[:-1]
 
 
 def _entries_of_calls(call: Array, entries: Sequence[Sequence[int]]) -> Array:
@@ -183,11 +180,6 @@ def scan_split(flat: FlatGraph, node: int) -> tuple[int, int]:
     n_inputs = len(flat.inputs_of(node))
     first = n_inputs - len(flat.bodies[body].inputs)
     return first, n_inputs - flat.attributes(node)["num_scan_inputs"].value
-
-
-def _joined_scan_ports(ports: Ports, split: tuple[int, int]) -> Ports:
-    states = ports.inputs[split[0] : split[1]][: len(ports.outputs)]
-    return Ports(ports.schema, ports.inputs, (*states, *ports.outputs[len(states) :]))
 
 
 def _joins(graph: TypeGraph, owner: int) -> _ENDS:

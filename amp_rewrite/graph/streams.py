@@ -72,7 +72,11 @@ class Stream:
     @property
     def itemsize(self) -> int:
         """The bytes of one element, converted."""
-        return (self.conversions[-1].target.numpy if self.conversions else self.dtype).itemsize
+        return self._converted_type.itemsize
+
+    @property
+    def _converted_type(self) -> np.dtype:
+        return self.conversions[-1].target.numpy if self.conversions else self.dtype
 
     @property
     def nbytes(self) -> int:
@@ -91,16 +95,16 @@ class Stream:
         return Stream(self.count, self.dtype, self.origin(), self.conversions, self.name)
 
     def array(self) -> Array:
-        """Return all converted elements of a stream in memory at once, which suits a short one."""
-        values = self._in_memory()
-        for conversion in self.conversions:
-            values = conversion.of(values)
-        return values
+        """Return all converted elements of a stream in memory at once.
 
-    def _in_memory(self) -> Array:
-        if isinstance(self.origin, FileRange):
-            raise TypeError("the elements are in a file")
-        return self.origin() if callable(self.origin) else self.origin
+        Raises:
+            LoadError: The file cannot be read, or ends too early.
+        """
+        result, end = np.empty(self.count, self._converted_type), 0
+        for block in self.blocks():
+            start, end = end, end + block.size
+            result[start:end] = block
+        return result
 
     def blocks(
         self, first: int = 0, count: int | None = None, block: int = BLOCK
@@ -120,7 +124,7 @@ class Stream:
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)
             return
-        array = self._in_memory()
+        array = self.origin() if callable(self.origin) else self.origin
         for start in range(first, stop, block):
             yield array[start : min(start + block, stop)]
 

@@ -47,7 +47,7 @@ class ProtoTensor(ir.TensorProtoTensor):
 class ConvertedTensor(ir.LazyTensor):
     """A tensor rounded to another float type when it is read, chunk by chunk."""
 
-    __slots__ = ("exponent", "saturate", "source", "target")
+    __slots__ = ("stream",)
 
     def __init__(
         self,
@@ -68,50 +68,33 @@ class ConvertedTensor(ir.LazyTensor):
             doc_string=source.doc_string,
             metadata_props=dict(props) if props else None,
         )
-        self.source = source
-        self.target = target
-        self.saturate = saturate
-        self.exponent = exponent
+        self.stream = stored(source).converted(target, saturate, exponent)
 
     def numpy(self) -> Array:
         """Return the whole tensor, converted."""
-        result, end = np.empty(self.size, self.target.numpy), 0
-        for block in elements(self).blocks():
-            start, end = end, end + block.size
-            result[start:end] = block
-        return result.reshape(self.shape.numpy())
-
-
-def elements(tensor: ir.TensorProtocol) -> Stream:
-    """Return the elements of any tensor as a stream, converted if it is a ConvertedTensor."""
-    if isinstance(tensor, ConvertedTensor):
-        source = elements(tensor.source)
-        return source.converted(tensor.target, tensor.saturate, tensor.exponent)
-    dtype, name = tensor.dtype.numpy(), tensor.name or ""
-    if isinstance(tensor, ir.ExternalTensor) and _whole_bytes(tensor.dtype):
-        place = FileRange(tensor.path, tensor.offset or 0)
-        return Stream(tensor.size, dtype.newbyteorder("<"), place, name=name)
-
-    def flat() -> Array:
-        return np.ascontiguousarray(tensor.numpy()).reshape(-1)
-
-    return Stream(tensor.size, dtype, flat, name=name)
+        return self.stream.array().reshape(self.shape.numpy())
 
 
 def stored(tensor: ir.TensorProtocol) -> Stream:
-    """Return what ONNX stores for a tensor, in raw_data or external data."""
-    if _whole_bytes(tensor.dtype):
-        return elements(tensor)
-    origin = (
-        FileRange(tensor.path, tensor.offset or 0)
-        if isinstance(tensor, ir.ExternalTensor)
-        else lambda: np.frombuffer(tensor.tobytes(), np.uint8)
+    """Return what ONNX stores for a tensor: its elements, converted; bytes if they are packed."""
+    if isinstance(tensor, ConvertedTensor):
+        return tensor.stream
+    name, is_packed = (
+        tensor.name or "",
+        tensor.dtype is ir.DataType.STRING or tensor.dtype.bitwidth % 8 != 0,
     )
-    return Stream(tensor.nbytes, np.dtype(np.uint8), origin, name=tensor.name or "")
+    dtype = np.dtype(np.uint8) if is_packed else tensor.dtype.numpy()
+    count = tensor.nbytes if is_packed else tensor.size
+    if isinstance(tensor, ir.ExternalTensor):
+        place = FileRange(tensor.path, tensor.offset or 0)
+        return Stream(count, dtype.newbyteorder("<"), place, name=name)
 
+    def flat() -> Array:
+        if is_packed:
+            return np.frombuffer(tensor.tobytes(), np.uint8)
+        return np.ascontiguousarray(tensor.numpy()).reshape(-1)
 
-def _whole_bytes(dtype: ir.DataType) -> bool:
-    return dtype is not ir.DataType.STRING and dtype.bitwidth % 8 == 0
+    return Stream(count, dtype, flat, name=name)
 
 
 def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
@@ -155,10 +138,3 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
                 yield attribute.value
             elif attribute.type is ir.AttributeType.GRAPH:
                 yield from _tensors(attribute.value)
-
-
-def source_file(tensor: ir.TensorProtocol) -> str | None:
-    """Return the file that a tensor's data are read from, or None if it is in memory."""
-    while isinstance(tensor, ConvertedTensor):
-        tensor = tensor.source
-    return tensor.path if isinstance(tensor, ir.ExternalTensor) else None

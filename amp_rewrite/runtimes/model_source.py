@@ -14,10 +14,11 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.model_files import source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.io.write_streams import write_streams
 from amp_rewrite.graph.streams import Conversion, FileRange, Stream
-from amp_rewrite.graph.tensors import all_tensors, source_file, stored
+from amp_rewrite.graph.tensors import all_tensors, stored
 
 _IN_MEMORY = 1 << 24
 """Up to this many bytes of weights go to the engine as one message, which is copied twice."""
@@ -103,10 +104,10 @@ def model_message(model: ir.Model, owner: object) -> Message:
     copy = _with_shapes_inside(model)
     values = [v for g in (copy.graph, *copy.graph.subgraphs()) for v in g.initializers.values()]
     tensors = [(v, v.const_value) for v in values if v.const_value is not None]
-    large = [(v, t) for v, t in tensors if source_file(t) is not None or t.nbytes > _SMALL]
+    large = [(v, t) for v, t in tensors if source_file(stored(t)) is not None or t.nbytes > _SMALL]
     known = {id(t) for _, t in tensors}
     others = (t for t in all_tensors(copy) if id(t) not in known)
-    if any(source_file(t) is not None or t.nbytes > _SMALL for t in others):
+    if any(source_file(stored(t)) is not None or t.nbytes > _SMALL for t in others):
         return Message(_saved(copy, owner))  # they are in attributes, or in functions
     folders = {t.base_dir for _, t in large if isinstance(t, ir.ExternalTensor)}
     in_files = all(isinstance(t, ir.ExternalTensor) for _, t in large)
@@ -178,12 +179,12 @@ def _with_shapes_inside(model: ir.Model) -> ir.Model:
     for graph in (copy.graph, *copy.graph.subgraphs()):
         for value in graph.initializers.values():
             held = value.const_value
-            if held is not None and source_file(held) is not None and held.nbytes <= _SMALL:
+            if held is not None and source_file(stored(held)) is not None and held.nbytes <= _SMALL:
                 value.const_value = ir.Tensor(held.numpy(), name=held.name)
     return copy
 
 
 def _is_large(model: ir.Model) -> bool:
     tensors = list(all_tensors(model))
-    external = any(source_file(t) is not None for t in tensors)
+    external = any(source_file(stored(t)) is not None for t in tensors)
     return external or sum(t.nbytes for t in tensors) > _IN_MEMORY

@@ -9,7 +9,7 @@ import pytest
 from floats import samples
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.graph.tensors import ConvertedTensor, elements, stored
+from amp_rewrite.graph.tensors import ConvertedTensor, stored
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=lambda dtype: dtype.name)
@@ -43,11 +43,9 @@ def test_any_tensor_is_read_in_blocks(tmp_path):
     )
     small = ir.tensor(np.array([1, 2, 3, 4], np.float32))
     low = ConvertedTensor(big, FLOAT16)
-    assert [chunk.size for chunk in elements(big).blocks(block=4)] == [4, 4, 2]
-    assert [chunk.size for chunk in elements(low).blocks(block=4)] == [4, 4, 2]
-    np.testing.assert_array_equal(
-        np.concatenate(list(elements(small).blocks(block=3))), [1, 2, 3, 4]
-    )
+    assert [chunk.size for chunk in stored(big).blocks(block=4)] == [4, 4, 2]
+    assert [chunk.size for chunk in stored(low).blocks(block=4)] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate(list(stored(small).blocks(block=3))), [1, 2, 3, 4])
     assert b"".join(bytes_of(big)) == np.full(10, 3, np.float32).tobytes()
     assert big.raw is None, "reading in blocks must not map the file"
 
@@ -61,5 +59,4 @@ def test_a_tensor_with_gaps_in_memory_is_stored_without_them():
 def test_packed_tensors_are_stored_packed():
     packed: Any = np.array([1, -2, 3], ml_dtypes.int4)
     four = ir.Tensor(packed, name="four")
-    assert len(b"".join(bytes_of(four))) == 2
-    np.testing.assert_array_equal(next(elements(four).blocks()).astype(int), [1, -2, 3])
+    assert b"".join(bytes_of(four)) == b"\xe1\x03"

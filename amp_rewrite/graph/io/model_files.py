@@ -254,7 +254,7 @@ def replace_model(
                 judge_file(model_file.path)
                 model_file.commit(name)
                 kept = {data_name, *(os.path.realpath(file) for file in sources)}
-                _remove_stale(_old_files(folder, name), kept)
+                _remove_stale(data_files(output), kept)
     except (OSError, ValueError, EncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise SaveError(
@@ -288,12 +288,8 @@ def _write_data(
 
 
 def data_files(path: Path) -> list[str]:
-    """Return the names of the data files that belong to a model file that was written here."""
-    return [os.path.basename(p) for p in _old_files(*os.path.split(os.path.abspath(path)))]
-
-
-def _old_files(folder: str, name: str) -> list[str]:
-    """Return the data files that earlier saves of the model file `name` left in `folder`."""
+    """Return the data files that saves of a model file left beside it."""
+    folder, name = os.path.split(os.path.abspath(path))
     pattern = re.compile(re.escape(name) + rf"\.[0-9a-f]{{{_HASH_DIGITS}}}\.data")
     return sorted(
         entry.path

@@ -70,25 +70,19 @@ def _remove_repeated(graph: _Graph) -> list[str]:
     repeated: dict[int, str] = {}
     for index, node in enumerate(graph.node):
         name = next(filter(None, node.output), "")
-        if name and first.setdefault(name, node) is not node and _are_equal(first[name], node):
+        earlier = first.setdefault(name, node) if name else node
+        if earlier is not node and _spelled(earlier) == _spelled(node):
             repeated[index] = name
     for index in reversed(repeated):
         del graph.node[index]
     return list(repeated.values())
 
 
-def _are_equal(one: NodeProto, other: NodeProto) -> bool:
-    """Tell whether two nodes compute the same, whatever they are called."""
-    if (one.op_type, one.domain, one.overload) != (other.op_type, other.domain, other.overload):
-        return False
-    if list(one.input) != list(other.input) or list(one.output) != list(other.output):
-        return False
-    return _spell_attributes(one) == _spell_attributes(other)
-
-
-def _spell_attributes(node: NodeProto) -> list[bytes]:
-    attributes = sorted(node.attribute, key=lambda a: a.name)
-    return [attribute.SerializeToString(deterministic=True) for attribute in attributes]
+def _spelled(node: NodeProto) -> tuple[object, ...]:
+    """Return what two nodes share only if they compute the same, whatever they are called."""
+    attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+    operator = node.op_type, node.domain, node.overload
+    return (*operator, list(node.input), list(node.output), attributes)
 
 
 def _sort(graph: _Graph) -> int:

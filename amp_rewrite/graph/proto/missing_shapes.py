@@ -6,7 +6,6 @@ unless the user says how long they are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
@@ -17,6 +16,7 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.proto.messages import graphs_of, shape_of
 from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
+from amp_rewrite.graph.proto.stored import StoredTensor
 
 Shape = Sequence[int | None]
 
@@ -81,18 +81,18 @@ def without_weights(flat: FlatGraph) -> onnx.ModelProto:
     proto = onnx.ModelProto(ir_version=original.ir_version, opset_import=original.opset_import)
     proto.functions.extend(original.functions)
     graph, names = proto.graph, set[str]()
-    numbers = _numbers_elsewhere(flat)
     for number in flat.main.nodes:
+        node, held = flat.nodes[number], flat.held(number)
         custom = flat.customs.get(flat.called(number)[:2]) if flat.customs else None
         if custom is not None:
-            graph.node.extend(_stand_ins(flat.nodes[number], custom))
-            continue
-        node = numbers.get(number, flat.nodes[number])
-        declared = long_constant(node)
-        if declared is None:
-            graph.node.append(node)
+            graph.node.extend(_stand_ins(node, custom))
+        elif held is not None and held.size > MOST_NUMBERS:
+            graph.input.append(_declared(node.output[0], held))
+        elif held is not None and held.location is not None:
+            value = onnx.numpy_helper.from_array(held.numpy())
+            graph.node.append(onnx.helper.make_node("Constant", [], node.output, value=value))
         else:
-            graph.input.append(declared)
+            graph.node.append(node)
     for value in flat.main.initializers:
         name, tensor = flat.value_names[value], flat.tensors.get(value)
         if tensor is None:
@@ -101,7 +101,7 @@ def without_weights(flat: FlatGraph) -> onnx.ModelProto:
         if tensor.dtype in READ and tensor.size <= MOST_NUMBERS:
             graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
         else:
-            graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
+            graph.input.append(_declared(name, tensor))
     graph.input.extend(info for info in original.graph.input if info.name not in names)
     graph.output.extend(original.graph.output)
     return proto
@@ -119,32 +119,8 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
             yield onnx.helper.make_node("Cast", [*source], [name], to=element(like))
 
 
-def is_elsewhere(node: onnx.NodeProto) -> bool:
-    """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    tensors = (a.t for a in node.attribute)
-    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
-
-
-def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
-    """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
-    makers: dict[int, onnx.NodeProto] = {}
-    for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
-        held = flat.held(node) if is_elsewhere(flat.nodes[node]) else None
-        if held is not None and held.dtype in READ and held.size <= MOST_NUMBERS:
-            name = flat.value_names[flat.outputs_of(node)[0]]
-            tensor = onnx.numpy_helper.from_array(held.numpy())
-            makers[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
-    return makers
-
-
-def long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
-    """Declare what a Constant of more than MOST_NUMBERS elements makes; None of any other."""
-    if node.op_type != "Constant" or node.domain:
-        return None
-    held = next((a.t for a in node.attribute if a.HasField("t")), None)
-    if held is None or math.prod(held.dims) <= MOST_NUMBERS:
-        return None
-    return onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
+def _declared(name: str, tensor: StoredTensor) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims)
 
 
 def hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:

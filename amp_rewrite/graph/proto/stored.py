@@ -70,24 +70,18 @@ class StoredTensor:
         if self.location is None:
             return numpy_helper.to_array(self.proto)
         if bits(self.dtype) < 8:
-            packed = b"".join(block.tobytes() for block in self.stored.blocks())
-            return numpy_helper.to_array(
-                TensorProto(data_type=self.dtype, dims=self.dims, raw_data=packed)
-            )
+            return numpy_helper.to_array(with_data(self.proto, self.stored))
         # onnx reads up to the end of a file where no length is recorded
-        numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
-        return np.concatenate([np.empty(0, numpy), *self.stream.blocks()]).reshape(self.dims)
+        return self.stream.array().reshape(self.dims)
 
     @property
     def stored(self) -> Stream:
         """The data that ONNX stores for a tensor, in a file, in memory or in raw_data."""
-        if self.location is None and bits(self.dtype) >= 8:
+        if isinstance(self.location, Held) or bits(self.dtype) >= 8:
             return self.stream
         if self.location is None:
             raw = lambda: np.frombuffer(self.proto.raw_data, np.uint8)  # noqa: E731
             return Stream(self.nbytes, np.dtype(np.uint8), raw, name=self.proto.name)
-        if isinstance(self.location, Held):
-            return self.location.stream()
         place = FileRange(self.location.path, self.location.offset)
         return Stream(self.nbytes, np.dtype(np.uint8), place, name=self.proto.name)
 
@@ -151,7 +145,7 @@ def without_data(source: TensorProto) -> TensorProto:
 def with_data(source: TensorProto, stream: Stream) -> TensorProto:
     """Return a copy of the message of a tensor whose data are elsewhere, with the data in it."""
     message = without_data(source)
-    message.raw_data = b"".join(block.tobytes() for block in stream.blocks())
+    message.raw_data = stream.array().tobytes()
     return message
 
 

@@ -128,9 +128,7 @@ class _Planner:
             casts.append(self._read_back(constant.value, low_uses, name))
         for value, uses in mismatches.items():
             to = self.type_graph.base(value) if self.is_low[value] else low
-            tensor = None
-            if to is low:
-                tensor = self._converted(value)
+            tensor = self._converted(value) if to is low else None
             name = names.cast(flat.value_names[value], to)
             if tensor is None:
                 limit = self.masks.limit(value, [u.vertex for u in uses]) if to is low else 0.0
