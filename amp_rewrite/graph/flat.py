@@ -146,7 +146,6 @@ class FlatGraph:
             those that have some.
         spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
         unused: Graph -> entries of value_info that name nothing in it.
-        external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
         mended: What was done to the nodes when the model was read; `proto` is the mended one.
         lengths: Lengths of free dimensions that the user says, by the names that inputs give them.
         paintings: What was painted of it (rewriting/plan/paint_context.py), if anything was.
@@ -186,7 +185,6 @@ class FlatGraph:
     tensors: dict[int, StoredTensor] = field(default_factory=dict)
     unused: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
     given: set[int] = field(default_factory=set)
-    external_attributes: bool = False
     mended: MendedNodes = field(default_factory=MendedNodes)
     infer: Callable[[FlatGraph], Mapping[int, Sequence[int | None]]] | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)

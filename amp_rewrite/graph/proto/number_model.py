@@ -314,8 +314,7 @@ class _Reader:
         if proto.type == AttributeProto.GRAPH:
             self._graph(proto.g, scope, where, Body(node, proto.name))
         elif proto.type == AttributeProto.TENSOR:
-            if check_tensor(proto.t, self._flat.files, where).location is not None:
-                self._flat.external_attributes = True
+            check_tensor(proto.t, self._flat.files, where)
         elif proto.type == AttributeProto.TYPE_PROTO:
             type_string(proto.tp, where)
         elif proto.type in _UNUSED:
