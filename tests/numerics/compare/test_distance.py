@@ -205,6 +205,19 @@ def test_inputs_move_by_one_part_in_a_million() -> None:
     assert set(np.round((made["x"] / x - 1) / STEP).tolist()) == {-1.0, 1.0}
     whole: Any = {"ids": np.arange(3), "s": [np.arange(2)]}
     assert moved(whole) is None
+    mixed: Any = {"s": [np.arange(2), x]}
+    made = moved(mixed)
+    assert made is not None
+    assert not np.array_equal(made["s"][1], x)
+
+
+def test_a_measure_that_fails_is_excused_by_that_measure_alone() -> None:
+    right, rest = signs(1000), np.arange(1000) < 20
+    control = comparer(right, right + 2 * ERROR * signs(1000, 1))
+    for step, excuse in ((0.4, "weights"), (0.8, "")):
+        off = comparer(right, right + 2 * ERROR * signs(1000, 1) + step * rest)
+        assert off.result().share == max(off.result().shares.values())
+        assert judged(off, control, comparer(right, right)).excuse == excuse
 
 
 def test_a_yardstick_that_passes_excuses_nothing() -> None:
