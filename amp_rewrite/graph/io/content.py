@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 from onnx.helper import make_tensor_value_info
 
+from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT, Parts, Place, Weight, refer, source_file
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import varint
@@ -81,6 +82,11 @@ class Content:
         if self._inside:
             self._body = self._graph.SerializeToString(deterministic=True)
 
+    @property
+    def refers(self) -> bool:
+        """Whether tensors in attributes go to a data file, which onnx's checker would look for."""
+        return not self.external.keys().isdisjoint(key for _, key in self._inside)
+
     def slim(self) -> bytes:
         """Return the model serialized, with large initializers as graph inputs; no file is read."""
         graph, inputs = onnx.GraphProto(), {info.name for info in self._graph.input}
@@ -124,7 +130,8 @@ def _key(tensor: TensorProto) -> _Key:
     """Return what tensors share if their data are at one place; nothing if they are in there."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return ()
-    return tuple([entry.value for entry in tensor.external_data])
+    size = math.prod(tensor.dims) * bits(tensor.data_type)  # nobody has to record a length
+    return (str(size), *(f"{entry.key}={entry.value}" for entry in tensor.external_data))
 
 
 def _referring(tensor: TensorProto, place: Place) -> TensorProto:

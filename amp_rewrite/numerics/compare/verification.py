@@ -273,7 +273,8 @@ class Verification:
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
         fails = any(not comparer.result().ok for comparer in self.outputs.values())
-        if fails and not self._is_measured and self.worst_feeds is not None:
+        is_unknown = not self._is_measured and unfinished is None
+        if fails and is_unknown and self.worst_feeds is not None:
             # no feed fails by itself: beside quiet ones a loud one may
             self._add_yardsticks(self.worst_feeds, self.run_original(self.worst_feeds), {})
         wrong: tuple[Inside, ...] = ()
