@@ -70,7 +70,8 @@ class Content:
         inline = sum(tensor.ByteSize() for tensor, key in self._initializers if not key)
         self.total = inline + sum(stream.nbytes for stream in self.streams.values())
         filed = {key: s for key, s in self.streams.items() if source_file(s) is not None}
-        moves = self.total - sum(stream.nbytes for stream in filed.values()) > INLINE_LIMIT
+        in_memory = self.total - sum(stream.nbytes for stream in filed.values())
+        moves = in_memory + len(self._body) > INLINE_LIMIT
         self.external = {
             key: stream
             for key, stream in self.streams.items()
