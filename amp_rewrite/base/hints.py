@@ -52,8 +52,9 @@ class Hinted:
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, with a hint; that of a property as it was."""
-            if hasattr(type(self), name):
-                return object.__getattribute__(self, name)
+            failed = inspect.getattr_static(type(self), name, None)
+            if failed is not None:
+                return failed.__get__(self, type(self))
             raise no_attribute(self, name)
 
 
