@@ -52,9 +52,9 @@ class Hinted:
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, with a hint; that of a property as it was."""
-            failed = inspect.getattr_static(type(self), name, None)
-            if failed is not None:
-                return failed.__get__(self, type(self))
+            for kind in type(self).__mro__:
+                if name in vars(kind):
+                    return vars(kind)[name].__get__(self, type(self))
             raise no_attribute(self, name)
 
 

@@ -57,3 +57,4 @@ def test_the_error_of_a_property_is_its_own() -> None:
 
     with pytest.raises(AttributeError, match="'list' object has no attribute 'missing'"):
         Model().history  # noqa: B018
+    assert not hasattr(Model(), "__name__")  # which a class has
