@@ -194,7 +194,7 @@ class Verification:
             self.selections |= dict.fromkeys(self.told.differing(expected, outputs))
         elif yardsticks and any(comparer.asks_yardsticks for comparer in compared.values()):
             self._add_yardsticks(feeds, expected, apart)
-        self._is_measured |= not yardsticks
+        self._is_measured |= not yardsticks or told is not None  # they are not told
         if inside:
             self._seen = run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
