@@ -153,17 +153,15 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     __all__ = sorted(_HOMES)
 
     def __getattr__(name):
-        from amp_rewrite.base.hints import hinted
+        from amp_rewrite.base.hints import hinted_in
 
         if name not in _HOMES:
             raise _unknown(name)
         home = _HOMES[name]
         if not home:
             return _import_module(f"{__name__}.{name}")  # which makes it an attribute
-        module = _import_module(f"{__name__}.{home}")
-        found = globals()[name] = hinted(getattr(module, name))
-        setattr(module, name, found)  # one object, wherever it is imported from
-        return found
+        public = globals()[name] = hinted_in(_import_module(f"{__name__}.{home}"), name)
+        return public
 
     def _unknown(name):
         """Return the error about an unknown name, with what to use in its place."""

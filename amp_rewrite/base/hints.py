@@ -51,7 +51,10 @@ class Hinted:
     if not TYPE_CHECKING:  # types know the attributes that there are
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError, with a hint."""
+            """Raise AttributeError, with a hint; that of a property as it was."""
+            for kind in type(self).__mro__:
+                if name in vars(kind):
+                    return vars(kind)[name].__get__(self, type(self))
             raise no_attribute(self, name)
 
 
@@ -113,15 +116,21 @@ def _unknown_keyword(
     )
 
 
+def hinted_in(module: ModuleType, name: str) -> Any:
+    """Return a public name of a module, hinted: one object, wherever it is imported from."""
+    public = getattr(module, name)
+    found = hinted(public)
+    for home in (module, sys.modules.get(getattr(public, "__module__", ""), module)):
+        if vars(home).get(name) is public:
+            vars(home)[name] = found
+    return found
+
+
 def give_hints(module_name: str) -> None:
     """Let a module hint at its names, and its public functions and classes at their keywords."""
     module = sys.modules[module_name]
     for name in getattr(module, "__all__", ()):
-        public = vars(module)[name]
-        found = vars(module)[name] = hinted(public)
-        home = sys.modules.get(getattr(public, "__module__", ""), module)
-        if vars(home).get(name) is public:
-            vars(home)[name] = found  # one object, wherever it is imported from
+        hinted_in(module, name)
 
     def refuse(name: str) -> Any:
         raise no_attribute(module, name)

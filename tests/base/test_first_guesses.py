@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from functools import reduce
 
+import pytest
+
 import amp_rewrite as amp
 from amp_rewrite.base.first_guesses import ATTRIBUTES, KEYWORDS, REMEDIES
+from amp_rewrite.base.hints import Hinted
 
 DOTTED = re.compile(
     r"\b((?:amp_rewrite|TrainingSession|Trainer|LossScaleOptimizer|losses|optimizers|callbacks)\b"
@@ -36,3 +40,21 @@ def test_every_keyword_in_a_hint_is_an_argument_of_something_public() -> None:
         if callable(each) and not (isinstance(each, type) and issubclass(each, Exception)):
             names |= inspect.signature(each).parameters.keys()
     assert {*KEYWORDS} <= names
+
+
+def test_what_is_public_can_be_pickled() -> None:
+    for name in vars(amp)["__all__"]:
+        public = getattr(amp, name)
+        if inspect.isfunction(public) or inspect.isclass(public):
+            assert pickle.loads(pickle.dumps(public)) is public
+
+
+def test_the_error_of_a_property_is_its_own() -> None:
+    class Model(Hinted):
+        @property
+        def history(self) -> object:
+            return [].missing  # pyright: ignore
+
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'missing'"):
+        Model().history  # noqa: B018
+    assert not hasattr(Model(), "__name__")  # which a class has

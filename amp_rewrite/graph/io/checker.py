@@ -20,6 +20,8 @@ MANY_NODES = 2_000
 
 def checker_fault(content: Content) -> str | None:
     """Return what onnx's checker says against a model, large weights aside; None for nothing."""
+    if content.refers:
+        return None
     slim = content.slim()
     full = content.n_nodes <= MANY_NODES and ENDS_INFERENCE.encode() not in slim
     try:

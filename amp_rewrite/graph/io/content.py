@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 from onnx.helper import make_tensor_value_info
 
+from amp_rewrite.graph.elements import bits
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT, Parts, Place, Weight, refer, source_file
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.messages import varint
@@ -69,7 +70,8 @@ class Content:
         inline = sum(tensor.ByteSize() for tensor, key in self._initializers if not key)
         self.total = inline + sum(stream.nbytes for stream in self.streams.values())
         filed = {key: s for key, s in self.streams.items() if source_file(s) is not None}
-        moves = self.total - sum(stream.nbytes for stream in filed.values()) > INLINE_LIMIT
+        in_memory = self.total - sum(stream.nbytes for stream in filed.values())
+        moves = in_memory + len(self._body) > INLINE_LIMIT
         self.external = {
             key: stream
             for key, stream in self.streams.items()
@@ -80,6 +82,11 @@ class Content:
                 tensor.CopyFrom(with_data(tensor, self.streams[key]))
         if self._inside:
             self._body = self._graph.SerializeToString(deterministic=True)
+
+    @property
+    def refers(self) -> bool:
+        """Whether tensors in attributes go to a data file, which onnx's checker would look for."""
+        return not self.external.keys().isdisjoint(key for _, key in self._inside)
 
     def slim(self) -> bytes:
         """Return the model serialized, with large initializers as graph inputs; no file is read."""
@@ -124,7 +131,8 @@ def _key(tensor: TensorProto) -> _Key:
     """Return what tensors share if their data are at one place; nothing if they are in there."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return ()
-    return tuple([entry.value for entry in tensor.external_data])
+    size = math.prod(tensor.dims) * bits(tensor.data_type)  # nobody has to record a length
+    return (str(size), *(f"{entry.key}={entry.value}" for entry in tensor.external_data))
 
 
 def _referring(tensor: TensorProto, place: Place) -> TensorProto:

@@ -199,12 +199,14 @@ def _typed(spec: FeedSpec, given: Any, file: object) -> Array:
     array, wanted = arguments.array(spec.name, given), spec.dtype
     if wanted is None or array.dtype == wanted:
         return array
-    if wanted.kind == "O" and array.dtype.kind in "OSU":  # strings
+    is_text = wanted.kind == "O"
+    if is_text and array.dtype.kind in "OSU":
         return array.astype(object)
     is_bytes = array.dtype.type is np.void and array.dtype.fields is None
     if is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize:
         return array.view(wanted)  # numpy.savez knows no bfloat16
-    if array.dtype.kind in "fiu" and np.can_cast(array.dtype, wanted, "same_kind"):
+    is_number = array.dtype.kind in "fiu" and not is_text
+    if is_number and np.can_cast(array.dtype, wanted, "same_kind"):
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = array.astype(wanted)
         if wanted.kind not in "iu" or np.array_equal(fitted, array):

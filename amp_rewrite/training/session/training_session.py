@@ -180,9 +180,9 @@ class TrainingSession(Hinted):
         warn_if_unknown(providers[0])
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute that there is: `session.lr = 0.1` would change nothing."""
+        """Set an attribute that there is, or a user's class adds: `session.lr` changes nothing."""
         is_known = name.startswith("_") or name in vars(self) or hasattr(type(self), name)
-        if "_open" in vars(self) and not is_known:
+        if type(self) is TrainingSession and "_open" in vars(self) and not is_known:
             raise no_attribute(self, name)
         super().__setattr__(name, value)
 

@@ -22,6 +22,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import refuse_same
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.tensors import ConvertedTensor
+from amp_rewrite.rewriting.api import rewrite
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] y) <float[4] small = {1, 2, 3, 4}> {
@@ -153,6 +154,26 @@ def test_a_tensor_used_twice_is_stored_once(tmp_path):
     (data,) = tmp_path.glob("m.onnx.*.data")
     assert data.stat().st_size == 16
     assert set(load(tmp_path / "m.onnx").graph.initializers) == {"big", "big2"}
+
+
+@pytest.mark.parametrize("sizes", [(4, 12), (16, 4)], ids=["offset or length", "neither"])
+def test_tensors_at_other_parts_of_a_file_are_not_taken_for_one(sizes, tmp_path):
+    keys = ({"offset": 48}, {"length": 48}) if sizes == (4, 12) else ({}, {})
+    numbers = np.arange(16, dtype=np.float32)
+    (tmp_path / "w.data").write_bytes(numbers.tobytes())
+    proto = parser.parse_model(TEXT)
+    for name, size, more in zip("ab", sizes, keys, strict=True):
+        tensor = proto.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[size])
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in {"location": "w.data", **more}.items():
+            tensor.external_data.add(key=key, value=str(value))
+    proto.graph.initializer.add(name="big", data_type=1, dims=[4], float_data=[1, 2, 3, 4])
+    onnx.save(proto, tmp_path / "in.onnx")
+    rewrite(tmp_path / "in.onnx").save(tmp_path / "m.onnx")
+    weights = load(tmp_path / "m.onnx").graph.initializers
+    first = numbers[12:] if sizes == (4, 12) else numbers
+    np.testing.assert_array_equal(weights["a"].const_value.numpy(), first)
+    np.testing.assert_array_equal(weights["b"].const_value.numpy(), numbers[: sizes[1]])
 
 
 def test_an_external_tensor_in_an_attribute_is_moved_too(tmp_path):

@@ -91,6 +91,15 @@ def test_wrong_values_of_the_right_selection_fail(kind: str) -> None:
     assert not checked(kind, boxes=0.9).ok
 
 
+def test_ties_that_moved_inputs_swap_excuse_no_wrong_values() -> None:
+    data = fed()
+    data["x"][:, 1::2] = data["x"][:, ::2] * np.float32(1 + 2e-7)
+    kind = "the best boxes"
+    report = verify(detector(kind), detector(kind, 16, boxes=0.8), data)
+    assert report.selections
+    assert [(output.fault, output.excuse) for output in report.outputs] == [("error", "")]
+
+
 def test_a_selection_of_the_smallest_in_place_of_the_largest_fails() -> None:
     broken = detector("the best boxes", 16)
     (top,) = (node for node in broken.graph.node if node.op_type == "TopK")

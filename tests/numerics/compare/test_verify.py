@@ -1,6 +1,7 @@
 """verify: what holds, what does not, and what it says."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 
 import amp_rewrite as amp
+from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
 
@@ -87,6 +91,17 @@ def test_low_inputs_and_outputs_are_compared_as_well(precision: str) -> None:
     report = verify(model, low(model, precision=precision, keep_io_types=False), feeds())
     assert report.ok
     assert report.precision == precision
+
+
+def test_what_fails_when_the_time_is_over_is_reported_without_more_runs() -> None:
+    before, after = (TypedModel.of(each) for each in (mlp(), low(mlp())))
+    run = Verification(before, after, Tolerances.of(FLOAT16), targets.find("schema"))
+    run.add(feeds()[0], inside=False)
+    run.outputs["y"].shape_differs = True
+    with time_limit(time.monotonic() - 1):
+        report = run.report("", inside=False, stress=None, unfinished="the time is over")
+    assert report.unfinished == "the time is over"
+    assert not report.outputs[0].ok
 
 
 def test_an_infinity_that_a_later_node_absorbs_is_a_failure() -> None:

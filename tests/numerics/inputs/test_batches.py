@@ -45,6 +45,13 @@ def test_channels_at_the_other_end_and_floats_for_integers_are_answered() -> Non
         amp.verify(model, model, {"x": np.moveaxis(image, -1, 1), "n": number})
 
 
+def test_numbers_are_no_strings() -> None:
+    model = parse("g (string[2] x) => (string[2] y) { y = Identity(x) }")
+    assert amp.evaluate(model, {"x": ["a", "b"]})["y"].tolist() == ["a", "b"]
+    with pytest.raises(DataError, match="'x' has another type; found float64"):
+        amp.evaluate(model, {"x": [1.5, 2.5]})
+
+
 def test_an_array_without_a_name_is_that_of_the_only_input(tmp_path: Path) -> None:
     np.savez(tmp_path / "plain.npz", np.arange(3, dtype=np.float32)[None])
     model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")

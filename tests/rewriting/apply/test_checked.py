@@ -61,3 +61,23 @@ def test_the_fault_of_the_source_is_no_fault_of_the_result(tmp_path: Path) -> No
     onnx.save(made, source)
     amp.rewrite(source, target="schema").save(output)
     assert amp.load(output).graph.all_nodes()
+
+
+def test_a_constant_node_moves_with_weights_that_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amp_rewrite.graph.io.content.INLINE_LIMIT", 2048)
+    weights = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
+    made = parse("g (float[2, 32] x) => (float[2, 32] y) { m = MatMul (x, w)  y = MatMul (m, c) }")
+    made.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    constant = onnx.helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(weights))
+    made.graph.node.insert(0, constant)
+    amp.rewrite(made).save(tmp_path / "out.onnx")
+    (data,) = tmp_path.glob("out.onnx.*.data")
+    assert data.stat().st_size == 2 * 2048
+    onnx.checker.check_model(tmp_path / "out.onnx", full_check=True)
+    made.graph.node[-1].name = "last"  # what stays in a node takes room in the model file
+    amp.rewrite(made, deny_nodes=["last"]).save(tmp_path / "kept.onnx")
+    (data,) = tmp_path.glob("kept.onnx.*.data")
+    assert data.stat().st_size == 2048
+    onnx.checker.check_model(tmp_path / "kept.onnx", full_check=True)

@@ -41,6 +41,17 @@ def test_any_value_of_the_step_can_be_fetched_and_fetching_changes_no_result(ses
         assert second == other.run(batch(1))["loss"]
 
 
+def test_a_class_of_a_user_has_attributes_of_its_own():
+    class Best(TrainingSession):
+        def __init__(self, step: Any) -> None:
+            super().__init__(step)
+            self.best = 1.0
+
+    with Best(train_op()) as session:
+        session.best = 0.5
+        assert session.best == 0.5
+
+
 @pytest.mark.parametrize("run", ["run", "evaluate"])
 def test_batches_may_have_different_sizes(session, run):
     for size in (8, 3, 5):
