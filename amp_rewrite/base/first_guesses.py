@@ -74,6 +74,7 @@ REMEDIES: Mapping[str, str] = {
     "removed: op lists and deny_ops choose the types": "costs",
     "removed: the error budget needs none": "estimate",
     "removed: time the files with `amp-rewrite run`": "measure",
-    "removed: use store='half' for a smaller file, data and rtol for a smaller error": "prefer",
+    "removed: use data and rtol for a smaller error": "prefer",
+    "removed: tables of embeddings are stored in 16 bits": "store",
 }
 """A remedy -> keyword arguments that other functions have."""

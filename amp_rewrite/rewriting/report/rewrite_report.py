@@ -149,8 +149,10 @@ def _larger_line(report: Report) -> str:
     weights, casts = report.weights, counted(report.summary.casts_added, "added cast")
     saved = f"{counted(weights.converted, 'converted constant')} can save"
     twice = f"; {weights.twice} of them stored in both types" if weights.twice else ""
-    remedy = f"{'--store half may help; ' if twice else ''}keep the original if size matters"
-    return f"the file is larger than the original: {casts} take more than {saved}{twice}; {remedy}"
+    return (
+        f"the file is larger than the original: {casts} take more than {saved}{twice}; "
+        "keep the original if size matters"
+    )
 
 
 def _details(report: Report) -> Iterator[str]:

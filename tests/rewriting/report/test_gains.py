@@ -90,7 +90,7 @@ GROWS = "the file is larger than the original: "
             f"g (float[2,4] x) => (float[2,4] y, float[4,4] z) <{W}> "
             "{ y = MatMul(x, w) z = Exp(w) }",
             "2 added casts take more than 1 converted constant can save; 1 of them stored in both "
-            "types; --store half may help; keep the original",
+            "types; keep the original",
         ),
     ],
 )
