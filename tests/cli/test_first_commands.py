@@ -58,6 +58,7 @@ FAILS = {
     f"{CONVERT} --target cdua": (2, "schema or any; did you mean 'cuda'"),
     "convert m.onnx --out o.onnx": (2, r"did you mean --output\?"),
     "convert m.onnx -o in.npz/o.onnx": (1, "in.npz: the folder .* a file is in its place"),
+    "convert m.onnx -o made.npz": (2, "made.npz: a model is written; expected NAME.onnx"),
     "check m.onnx --rtol 0.01": (2, "--rtol; it is one of convert, repair, verify, tune"),
     "explain m.onnx --after deny": (2, "--after was removed .* explain says of each node why"),
     "check .": (1, "a folder, not a model; name a model: m.onnx"),

@@ -146,11 +146,12 @@ def remarks(report: Report) -> Iterator[str]:
 
 def _larger_line(report: Report) -> str:
     """Return why a file is larger than the original, and what to do."""
-    weights, casts = report.weights, counted(report.summary.casts_added, "added cast")
+    weights, added = report.weights, report.summary.casts_added
+    more = f"{counted(added, 'added cast')} take" if added else "metadata takes"
     saved = f"{counted(weights.converted, 'converted constant')} can save"
     twice = f"; {weights.twice} of them stored in both types" if weights.twice else ""
     return (
-        f"the file is larger than the original: {casts} take more than {saved}{twice}; "
+        f"the file is larger than the original: {more} more than {saved}{twice}; "
         "keep the original if size matters"
     )
 
