@@ -25,6 +25,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "rewrite(model), or convert(model, data), which verifies": (
         "to_float16 to_fp16 convert_float_to_float16 float16 fp16 optimize quantize"
     ),
+    "verify or convert without data, or `amp-rewrite inputs`": "inputs make_inputs random_inputs",
     "load": "load_model",
     "ok": "passed success is_ok",
     "report.summary": "summary",
