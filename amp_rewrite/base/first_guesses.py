@@ -21,6 +21,12 @@ ATTRIBUTES: Mapping[str, str] = {
     "Trainer(session).train(data, epochs=...)": "fit train compile",
     "what Trainer.train returns": "history",
     "what convert, rewrite or TrainingSession.export returns": "model",
+    "evaluate(model, feeds); `amp-rewrite run` prints the times": "run infer benchmark",
+    "rewrite(model), or convert(model, data), which verifies": (
+        "to_float16 to_fp16 convert_float_to_float16 float16 fp16 optimize quantize"
+    ),
+    "verify or convert without data, or `amp-rewrite inputs`": "inputs make_inputs random_inputs",
+    "load": "load_model",
     "ok": "passed success is_ok",
     "report.summary": "summary",
     "save(path)": "export write to_file",
@@ -47,7 +53,7 @@ KEYWORDS: Mapping[str, str] = {
     "deny_ops": "ops",
     "rtol": "atol tol tolerance max_error threshold",
     "data": "inputs dataset samples input_data",
-    "feeds": "inputs data",
+    "feeds": "inputs data feed_dict",
     "fetches": "outputs fetch output_names",
     "output": "path out output_path filename",
     "path": "out output output_path filename",
@@ -71,9 +77,11 @@ REMEDIES: Mapping[str, str] = {
     "the optimizer takes it: optimizers.Adam(0.001)": "learning_rate lr",
     "save what was found, and give the file: lists='found.yaml'": "calibration tuning",
     "callbacks=[callbacks.Watch(print)] shows the progress of training": "verbose",
+    "removed: explain says of each node why it has its type, and from where": "after",
     "removed: op lists and deny_ops choose the types": "costs",
     "removed: the error budget needs none": "estimate",
     "removed: time the files with `amp-rewrite run`": "measure",
-    "removed: use store='half' for a smaller file, data and rtol for a smaller error": "prefer",
+    "removed: use data and rtol for a smaller error": "prefer",
+    "removed: tables of embeddings are stored in 16 bits": "store",
 }
 """A remedy -> keyword arguments that other functions have."""

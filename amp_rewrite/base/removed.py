@@ -14,6 +14,7 @@ COMMANDS: Mapping[str, str] = {
 """Command -> the remedy."""
 
 FLAGS: Mapping[str, str] = {
+    "--after": "leave it out: explain says of each node why it has its type, and from where",
     "--adapters": "add adapters with PEFT before the export; --freeze names what is not trained",
     "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
     "--arm64-folder": "verify --target cpu-arm64 emulates the arithmetic of Arm processors",
@@ -64,6 +65,8 @@ NAMES: Mapping[str, str] = {
     "MultiLossScaleOptimizer": "minimize one loss, the weighted sum, with LossScaleOptimizer",
     "adapters": "docs/other_tools.md has a pass of Olive and a loader of Polygraphy to copy",
     "check_folder": "call check for each model of the folder",
+    "explain_after": "explain(result) says of each node why it has its type, and from where",
+    "gradients": "run fetches gradients by the names that compute_gradients returns",
     "localise": "error_budget(model, data, rewritten=...) says what each rounding adds",
     "lora": "add adapters with PEFT before the export; freeze names what is not trained",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
@@ -71,6 +74,7 @@ NAMES: Mapping[str, str] = {
     "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",
     "repair_folder": "call repair for each model of the folder",
     "rounding_errors": "error_budget(model, data) says what each rounding adds",
+    "settings": "assign_state sets every state, by its name",
     "store_weights": "leave it out: a step reads weights in float32",
     "write_training_info": "save the step with build_step and save",
 }

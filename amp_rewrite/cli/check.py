@@ -50,7 +50,7 @@ def check(
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
     or with --original, then reports what static rules flag.
     Exit status: 0 passed, 1 failed, 4 in doubt (unsafe by the rules alone, for example) or not run.
-    For a float32 model, lists what a conversion to --precision would keep in float32.
+    For a float32 model, lists what would be unsafe in --precision.
     With several files, --format or --summary, each file gets one line. model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.

@@ -266,6 +266,8 @@ def understood(arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     at = next((k for k, word in enumerate(words) if not word.startswith("-")), None)
     if at is not None:
+        if words[at] == "help":
+            return [*words[:at], *words[at + 1 :], "--help"]
         words[at] = ELSEWHERE.get(words[at], words[at])
         remedy = removed.COMMANDS.get(words[at])
         if remedy is not None:
@@ -276,11 +278,11 @@ def understood(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _unknown(command: click.Command, flag: str) -> str:
+def _unknown(used: click.Command, flag: str) -> str:
     """Return what to say of an option that a command does not have."""
     name, word = flag.replace("_", "-"), flag.strip("-")
-    own = [each for p in command.params for each in p.opts if each.startswith("--")]
-    for key in (f"{command.name}:{name}", name):
+    own = [each for p in used.params for each in p.opts if each.startswith("--")]
+    for key in (f"{used.name}:{name}", name):
         if key in removed.FLAGS:
             return f"{flag} was removed in 0.1.0; {removed.FLAGS[key]}"
         hint = _HINTS.get(key, "--")
@@ -290,7 +292,10 @@ def _unknown(command: click.Command, flag: str) -> str:
     if word in COMMANDS:
         return f"No such option: {flag}; `amp-rewrite {word}` is a command of its own"
     meant = " or ".join(f"--{near}" for near in nearest(word, (each[2:] for each in own)))
-    return f"No such option: {flag}" + (f"; did you mean {meant}?" if meant and word[1:] else "")
+    if meant and word[1:]:
+        return f"No such option: {flag}; did you mean {meant}?"
+    having = [each for each in COMMANDS if any(name in p.opts for p in command(each).params)]
+    return f"No such option: {flag}" + (f"; it is one of {', '.join(having)}" if having else "")
 
 
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:

@@ -159,6 +159,8 @@ def check_files(
                 raise
             raise OptionError(f"the {name} would overwrite a model", where=path) from error
         refuse_same(str(path), read, "the output is a file of the data")
+        if name == "output" and path.suffix in (".npz", ".csv", ".yaml", ".json", ".html"):
+            raise OptionError("a model is written", where=path, expected="NAME.onnx")
     if len({path.resolve() for path in outputs.values()}) < len(outputs):
         found = ", ".join(map(str, outputs.values()))
         raise OptionError("two outputs are one file", found=found, remedy="name different files")

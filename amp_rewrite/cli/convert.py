@@ -257,7 +257,9 @@ class _Outcome:
     def _names(self) -> Names:
         """The files as they were given, for the commands that are suggested."""
         data = tuple(map(str, self.done.asked.data))
-        return Names(str(self.done.model), str(self.output), data, self.written)
+        return Names(
+            str(self.done.model), str(self.output), data, self.written, self.done.asked.rtol
+        )
 
 
 def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> None:

@@ -65,7 +65,7 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     out = common.console()
     out.print(
         f"step {diagnosis.step}, batch {diagnosis.batch} of epoch {diagnosis.epoch}: "
-        f"loss {diagnosis.loss}"
+        f"loss {diagnosis.loss:.4g}"
     )
     if diagnosis.skipped is not None:
         out.print(f"{diagnosis.skipped}, at loss scale {diagnosis.loss_scale:g}")

@@ -38,7 +38,7 @@ def run(
     if output is not None and output.suffix != ".npz":
         raise OptionError("outputs are written as .npz", where=output, expected="NAME.npz")
     models = [model] if original is None else [model, original]
-    common.check_files(models, [data], output=output, report=report)
+    common.check_files(models, [data], outputs=output, report=report)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
         device_run = run_on(model, data, named, repeat=repeat, threads=threads, original=original)

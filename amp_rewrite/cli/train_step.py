@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, share
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, argument, option
@@ -139,8 +139,8 @@ def train_step(
         if summary is not None:
             common.console().print(
                 f"{whole.info.precision}: {summary.nodes_converted} of {summary.float_nodes} "
-                f"float32 nodes, {summary.compute_converted:.1%} of the multiply-accumulates; "
-                f"{counted(summary.casts_added, 'cast')}"
+                f"float32 nodes, {share(summary.compute_converted, 1)} of the "
+                f"multiply-accumulates; {counted(summary.casts_added, 'cast')}"
             )
         common.console().print(common.wrote(output))
         _print_notes(minimized, freezes=bool(freeze))

@@ -86,7 +86,7 @@ def _rehearse(
     if held_out is None:
         if metrics is not None:
             raise OptionError(
-                "there are no held-out data to evaluate", found="metrics", remedy="name them"
+                "metrics need held-out data", found="metrics without eval", remedy="eval=DATA"
             )
         return ()
     if held_out.arrays is not None:

@@ -77,6 +77,7 @@ def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphVal
         for option in options:
             raise OptionError("a loss of the model itself takes no options", found=option)
         return _scalar(graph.value(text))
+    kind = kind.replace("_", "-")  # as the function is called in Python
     if kind not in KINDS:
         if rest.count(":"):
             raise OptionError("unknown kind of loss", found=repr(kind), expected=" or ".join(KINDS))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.printable import counted, few, in_bytes
+from amp_rewrite.base.printable import counted, few, in_bytes, share
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.added import SUFFIX
@@ -140,7 +140,7 @@ class Repair(Shown):
         size = self.weight_bytes_added
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
-            f"({self.arithmetic_raised:.1%} of the arithmetic); "
+            f"({share(self.arithmetic_raised, 1)} of the arithmetic); "
             f"{counted(self.casts_added, 'cast')} added, {self.casts_removed} removed"
             f"{f', {in_bytes(size)} more weights' if size else ''}"
         )

@@ -62,7 +62,7 @@ def check(
 
     The rules of a rewrite name what should be float32; and the model, emulated in the arithmetic of
     the target, is compared with its own float32 form, which has the same weights, or with the
-    original. For a float32 model, the report has what a conversion would keep in float32.
+    original. For a float32 model, the report has what would be unsafe in `precision`.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.

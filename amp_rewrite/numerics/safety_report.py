@@ -30,8 +30,8 @@ class SafetyReport(Shown):
         target: For which target.
         computes: "float32" for a model with no 16-bit type, else `precision`.
         nodes: How many nodes compute in 16 bits.
-        dangers: What the rules flag, in execution order; for a float32 model, what a conversion
-            would keep in float32.
+        dangers: What the rules flag, in execution order; for a float32 model, what would be
+            unsafe in `precision`.
         run: What a run showed: the model, emulated, against its original or its own float32 form;
             None if nothing was run.
         is_run: Whether the model was to be run; False asks the rules alone.

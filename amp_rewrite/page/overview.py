@@ -133,11 +133,12 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
     """Return what is known of a conversion."""
     model, result, outcome = conversion.model, conversion.result, conversion.made
     data, kept = conversion.asked.data, None if outcome is None else outcome.kept
+    paths = tuple(path.name for path in data)
     lines = (
         () if kept is None or kept.budget is None else kept.budget.lines()
     )  # the largest contributions to the error
     return Evidence(
-        names=Names(model.name, output.name, tuple(path.name for path in data), written),
+        names=Names(model.name, output.name, paths, written, conversion.asked.rtol),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if outcome is None else outcome.verification,
         remarks=tuple(map(str.strip, lines)),

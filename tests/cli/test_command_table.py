@@ -135,6 +135,8 @@ def precision_of(path: str) -> set[int]:
         (["benchmark", "m"], ["run", "m"]),
         (["convert", "compare", "--", "-q"], ["convert", "compare", "--", "-q"]),
         (["--help"], ["--help"]),
+        (["help"], ["--help"]),
+        (["help", "convert"], ["convert", "--help"]),
         ([], []),
     ],
 )

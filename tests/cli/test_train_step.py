@@ -130,6 +130,7 @@ def test_words_give_the_optimizer_that_they_say(name):
 
 LOSSES = {
     "softmax-cross-entropy:logits:t": (amp.losses.softmax_cross_entropy, "t"),
+    "softmax_cross_entropy:logits:t": (amp.losses.softmax_cross_entropy, "t"),
     "softmax-cross-entropy:logits:label": (amp.losses.softmax_cross_entropy, "label"),
     "sigmoid-cross-entropy:logits:yes": (amp.losses.sigmoid_cross_entropy, "yes"),
     "mean-squared-error:logits:label:0": (amp.losses.mean_squared_error, "label:0"),

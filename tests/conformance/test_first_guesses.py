@@ -304,6 +304,22 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         amp.AmpError,
         r"^Optimizer.minimize\(\): unknown keyword; found params; expected 'var_list'",
     ),
+    "explain(after=)": (
+        lambda g: amp.explain(g.model, "node0", after="deny"),
+        amp.AmpError,
+        "unknown keyword; found after; removed: explain says of each node",
+    ),
+    "rewrite(store=)": (
+        lambda g: amp.rewrite(g.model, store="half"),
+        amp.AmpError,
+        "found store; removed: tables of embeddings are stored in 16 bits",
+    ),
+    "amp.run": (lambda g: amp.run, AttributeError, r"use evaluate\(model, feeds\)"),
+    "evaluate(model, path)": (
+        lambda g: amp.evaluate(g.model, "data.npz"),
+        amp.AmpError,
+        r"not a batch; found str; .*; dict\(numpy.load\(FILE\)\)",
+    ),
     "amp.convrt": (lambda g: amp.convrt, AttributeError, "did you mean 'convert' or"),
     "amp.AdamW": (lambda g: amp.AdamW, AttributeError, "did you mean 'optimizers.AdamW' or"),
     "optimizers.Adamw": (

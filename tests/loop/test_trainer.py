@@ -184,7 +184,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"epochs": 0}, "impossible epochs"),
     "batch": ({"batch": "a"}, "batch must be an integer"),
     "metric": ({"metrics": ["f1"], "eval": HELD}, "unknown metric; found 'f1'; expected accuracy"),
-    "metrics alone": ({"metrics": ["accuracy"]}, "no held-out data to evaluate; found metrics"),
+    "metrics alone": ({"metrics": ["accuracy"]}, "need held-out data; found metrics without eval"),
     "callback": ({"callbacks": [print]}, "not a callback"),
     "resume": ({"resume": True}, "nothing to resume from"),
     "monitor": (

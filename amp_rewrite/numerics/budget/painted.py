@@ -58,7 +58,7 @@ def _precision_of(rewritten: ir.Model) -> Precision:
     name = max(counts, key=lambda n: counts[n])
     if not counts[name]:
         raise DataError(
-            "the rewritten model has no low-precision value",
+            "the rewritten model has no 16-bit value",
             expected="a model made by `amp-rewrite convert`",
             remedy="name the original first, then the rewritten model",
         )

@@ -78,7 +78,7 @@ class OutputComparison:
         error: The root mean square error over the spread of the original; None if it is not
             floating-point, as for `largest` and `cosine`.
         largest: The largest error of an element over the spread, or over its own distance from
-            the mean of its batch.
+            the mean of its batch; None if a tolerance was asked for.
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
@@ -216,7 +216,7 @@ class Comparer:
             max_abs=self.max_abs,
             scaled_error=self.scaled_error,
             error=self._error() if self.is_float else None,
-            largest=self.largest_error if self.is_float else None,
+            largest=self.largest_error if "largest" in shares else None,
             cosine=self._cosine(),
             within=self._within,
             nan=self.nan,

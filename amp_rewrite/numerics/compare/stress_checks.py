@@ -134,7 +134,7 @@ class StressChecks:
             _describe_input(n, a) for n, a in feeds.items() if a is not base.get(n) or n in counts
         )
         if failures and self._is_sensitive(feeds, expected, found):
-            why = "the original itself goes as far where its inputs are rounded"
+            why = "the original itself changes as much when its inputs are rounded"
             return StressResult(kind, changed, "left out", why, outputs)
         first, overflows = self._look_inside(feeds, made)
         if not failures and not overflows:

@@ -86,14 +86,14 @@ def test_of(limits: Tolerances) -> str:
         bounds = [f"{limits.rtol:.3g} of the output's peak"] if limits.rtol else []
         bounds += [f"{limits.atol:.3g}"] if limits.atol or not limits.rtol else []
         return (
-            f"test: every element within {' + '.join(bounds)}. Slices of another scale are "
-            "measured by their own peak"
+            f"test: every element within {' + '.join(bounds)}. Parts on a scale of their "
+            "own, such as boxes beside scores: within that of their own peak"
         )
     return (
         f"test: error (root mean square) at most {percent(ERROR)} of the output's spread, that of "
-        f"an element at most {percent(LARGEST)}. Slices of another scale: at most "
-        f"{percent(SLICE_ERROR)} of the slice's. The top-1 class is the same in "
-        f"{share(AGREEMENT, 0)} of the rows"
+        f"an element at most {percent(LARGEST)}. Parts on a scale of their own, such as boxes "
+        f"beside scores: at most {percent(SLICE_ERROR)} of that scale. The top-1 class is the same "
+        f"in {share(AGREEMENT, 0)} of the rows"
     )
 
 
@@ -116,8 +116,9 @@ def output_line(output: OutputComparison) -> str:
     """Return how far an output is off, in every measure that it has."""
     verdict = ("ok" if output.compared else "nothing to compare") if output.ok else "FAILED"
     measures: list[str] = []
-    if output.error is not None and output.largest is not None:
+    if output.error is not None:
         measures.append(f"error {percent(output.error)} of its spread")
+    if output.largest is not None:
         measures.append(f"largest {percent(output.largest)}")
     measures.append(f"{percent(output.scaled_error)} of its peak")
     if output.slice is not None:
@@ -127,7 +128,7 @@ def output_line(output: OutputComparison) -> str:
     measures.append(f"largest absolute error {output.max_abs:.3g}")
     if output.top1 is not None:
         measures.append(f"same top-1 class in {share(output.top1, 1)} of the rows")
-    if output.within < 1:
+    if output.within < 1 and "elements" in output.shares:
         measures.append(f"{share(output.within)} of the elements are within the tolerance")
     if output.nan or output.inf:
         measures.append(f"{output.nan} NaN, {output.inf} infinite")

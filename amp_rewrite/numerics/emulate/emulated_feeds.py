@@ -156,7 +156,8 @@ class FedInputs:
             raise DataError(
                 "not a batch",
                 found=type(given).__name__,
-                expected="an array, a mapping from input names to arrays, or a path of a file",
+                expected="an array, or a mapping from input names to arrays",
+                remedy="dict(numpy.load(FILE)) of an .npz file" if isinstance(given, str) else None,
             )
         if len(arrays) < len(self.needed):
             raise DataError(

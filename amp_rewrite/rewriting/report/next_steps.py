@@ -27,6 +27,7 @@ class Names(NamedTuple):
     output: str
     data: tuple[str, ...] = ()
     written: bool = True
+    rtol: float | None = None
 
     @property
     def with_data(self) -> str:
@@ -66,6 +67,7 @@ def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
 
 def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterator[NextStep]:
     both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}{names.with_data}"
+    rtol = "" if names.rtol is None else f" --rtol {names.rtol:g}"
     is_low = bool(report.summary.nodes_converted)  # else nothing could differ
     if holds is None and is_low and names.written:
         yield NextStep(
@@ -81,7 +83,7 @@ def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterato
         elif is_low:
             yield NextStep(
                 "Write the model anyway, to find the node that causes the error.",
-                f"{_convert(report, names)}{names.with_data or ' --verify'} --write-failed",
+                f"{_convert(report, names)}{names.with_data or ' --verify'}{rtol} --write-failed",
             )
         if not names.data:
             why = f"Replace the made-up inputs by real ones, and convert with --data {_INPUTS}."

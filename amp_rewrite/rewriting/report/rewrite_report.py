@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amp_rewrite.base.printable import aligned, counted, few, in_bytes
+from amp_rewrite.base.printable import aligned, counted, few, in_bytes, share
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline
@@ -146,11 +146,14 @@ def remarks(report: Report) -> Iterator[str]:
 
 def _larger_line(report: Report) -> str:
     """Return why a file is larger than the original, and what to do."""
-    weights, casts = report.weights, counted(report.summary.casts_added, "added cast")
+    weights, added = report.weights, report.summary.casts_added
+    more = f"{counted(added, 'added cast')} take" if added else "metadata takes"
     saved = f"{counted(weights.converted, 'converted constant')} can save"
     twice = f"; {weights.twice} of them stored in both types" if weights.twice else ""
-    remedy = f"{'--store half may help; ' if twice else ''}keep the original if size matters"
-    return f"the file is larger than the original: {casts} take more than {saved}{twice}; {remedy}"
+    return (
+        f"the file is larger than the original: {more} more than {saved}{twice}; "
+        "keep the original if size matters"
+    )
 
 
 def _details(report: Report) -> Iterator[str]:
@@ -174,7 +177,7 @@ def _raised_lines(raised: RaisedOpset, opset: int, compute_converted: float) -> 
     checked = "the float32 outputs stayed the same"
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
-    before, after = f"{raised.compute_before:.1%}", f"{compute_converted:.1%}"
+    before, after = f"{100 * raised.compute_before:.1f} %", f"{100 * compute_converted:.1f} %"
     gain = "" if before == after else f"; 16-bit arithmetic: {after}, before {before}"
     yield f"converted the model from opset {raised.before} to {opset}: {checked}{gain}"
     if raised.mended:
@@ -194,8 +197,8 @@ def axes_lines(count: int) -> Iterator[str]:
 
 def _opset_line(advice: OpsetAdvice, precision: str) -> str:
     gain = (
-        f"opset {advice.opset} would allow up to {advice.compute_converted:.1%} of the arithmetic "
-        f"in {precision}"
+        f"opset {advice.opset} would allow up to {share(advice.compute_converted, 1)} of the "
+        f"arithmetic in {precision}"
     )
     if not advice.lost:
         return f"{gain}: convert --opset {advice.opset}"

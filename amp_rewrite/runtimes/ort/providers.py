@@ -53,10 +53,11 @@ def check_provider(name: str) -> None:
 def check_form(providers: Sequence[Provider]) -> None:
     """Refuse a list that is none of providers, whether they are available or not."""
     if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        one = providers if providers and isinstance(providers, str) else CPU
         raise OptionError(
             "providers must be a list of execution providers",
             found=repr(providers),
-            remedy=f"pass providers=[{CPU!r}]",
+            remedy=f"pass providers=[{one!r}]",
         )
     for provider in providers:
         match provider:

@@ -32,6 +32,7 @@ from amp_rewrite.numerics.compare.slices import (
     WIDE,
     slack_of,
 )
+from amp_rewrite.numerics.compare.verify_records import output_line
 
 RNG = np.random.default_rng
 LIMITS = Tolerances.of(FLOAT16)
@@ -173,6 +174,26 @@ def test_a_yardstick_excuses_what_is_as_far_and_never_passes_it(times: float, ex
     off, still = comparer(right, right + noise, strict), comparer(right, right, strict)
     made = judged(off, off, still)
     assert (made.fault, made.excuse) == ("elements", "")
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "unsaid"),
+    [
+        (
+            Tolerances.of(FLOAT16, rtol=1e-6),
+            "of the elements are within the tolerance",
+            "largest 0",
+        ),
+        (LIMITS, ", largest ", "within the tolerance"),
+    ],
+)
+def test_an_output_is_told_in_the_measures_that_judge_it(
+    limits: Tolerances, said: str, unsaid: str
+) -> None:
+    original = signs(64) * np.linspace(1, 2, 64)
+    line = output_line(comparer(original, original * 1.01, limits).result())
+    assert said in line
+    assert unsaid not in line
 
 
 def test_what_a_yardstick_may_excuse() -> None:

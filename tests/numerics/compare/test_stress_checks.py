@@ -180,7 +180,7 @@ def test_what_moves_the_original_as_far_is_no_failure() -> None:
     report = verify(*pair(text))
     found = result(report, "repeated values")
     assert found.outcome == "left out"
-    assert found.why == "the original itself goes as far where its inputs are rounded"
+    assert found.why == "the original itself changes as much when its inputs are rounded"
 
 
 SIGNAL = """g (float[1,samples] x) => (float[a,b,c] y) {{

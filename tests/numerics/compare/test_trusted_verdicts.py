@@ -139,7 +139,7 @@ def test_zeros_that_move_a_little_show_an_original_that_is_no_yardstick() -> Non
     assert report.stress is not None
     [found] = [r for r in report.stress.results if r.name == "zeros"]
     assert (found.outcome, report.failures) == ("left out", ())
-    assert found.why == "the original itself goes as far where its inputs are rounded"
+    assert found.why == "the original itself changes as much when its inputs are rounded"
 
 
 ATTENTION = """g (float[1,8,16] x, bool[1,8,8] keep) => (float[1,8,16] y)

@@ -43,7 +43,7 @@ def raised_line(raised: RaisedOpset, converted: float) -> str:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (0.25, 1.0, "; 16-bit arithmetic: 100.0%, before 25.0%"),
+        (0.25, 1.0, "; 16-bit arithmetic: 100.0 %, before 25.0 %"),
         (0.998, 0.99801, ""),
         (1.0, 1.0, ""),
     ],

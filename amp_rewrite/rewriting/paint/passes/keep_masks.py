@@ -52,12 +52,12 @@ def _spoilt(m: Match, node: int) -> str:
         return ""
     if is_given:
         return (
-            f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole "
+            f"{name} adds an input that may be a mask; in {low}, rows that it masks as a whole "
             "would come out differently (--input-range NAME=LOW:HIGH says that it is no mask)"
         )
     return (
-        f"{name} adds {min(f.least for f in fills):.3g} where nothing is to be seen; in {low} rows "
-        "without anything else would come out differently"
+        f"{name} masks with numbers of size {min(f.least for f in fills):.3g}; in {low}, rows that "
+        "it masks as a whole would come out differently"
     )
 
 

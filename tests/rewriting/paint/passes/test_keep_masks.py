@@ -60,7 +60,7 @@ def details(body: str, low: DType = FLOAT16, **options: Any) -> dict[str, str]:
     return {value: str(mark.detail) for value, mark in found.items()}
 
 
-WHERE = "where nothing is to be seen; in float16 rows without anything else would come out"
+WHERE = "in float16, rows that it masks as a whole would come out differently"
 MASKS = {
     "added": ("s = Add(h, m)", "msy"),
     "added first": ("s = Add(m, h)", "msy"),
@@ -82,7 +82,7 @@ def test_a_mask_counts_where_it_is_added_to_scores(name: str) -> None:
     body, nodes = MASKS[name]
     found = details(f"{HEAD} {body} {TAIL}")
     assert set(found) == {*nodes}
-    assert all("adds 1e+04 " + WHERE in detail for detail in found.values())
+    assert all("masks with numbers of size 1e+04; " + WHERE in detail for detail in found.values())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_fill_that_swallows_every_score_in_both_types_is_right(
 def test_what_is_said_of_a_mask_that_the_caller_gives() -> None:
     body = f"h = Exp(x) [sum] s = Add(h, z) {TAIL}"
     found = details(body)
-    assert found["s"].startswith("sum adds an input that may be a mask; in float16 rows that it")
+    assert found["s"].startswith("sum adds an input that may be a mask; in float16, rows that it")
     assert not details(body, ranges={"z": (-10.0, 10.0)})
     assert not details(f"s = Add(x, z) {TAIL}", ranges={"x": (-1.0, 1.0)})
 
