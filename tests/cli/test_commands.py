@@ -308,7 +308,7 @@ def test_a_model_is_moved_to_a_newer_opset_first(
     status, out, err = convert(capsys, folder, *given, model="old")
     assert (status, err) == (0, "")
     line = "converted the model from opset 11 to 22: the float32 outputs stayed the same"
-    assert f"{line}; 16-bit arithmetic: 100.0%, before 0.0%\n" in out
+    assert f"{line}; 16-bit arithmetic: 100.0 %, before 0.0 %\n" in out
     assert onnx.load(folder / "out.onnx").opset_import[0].version == 22
     record = json.loads(report.read_text())["opset_raised"]
     assert record == {

@@ -28,7 +28,7 @@ FIRST = {
     "oplists": 1_950,
     "rewriting": 14_780,
     "grad": 5_670,
-    "numerics": 14_200,
+    "numerics": 14_190,
     "page": 690,
     "training": 15_300,
     "loop": 1_690,

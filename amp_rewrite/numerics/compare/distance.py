@@ -28,7 +28,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.slices import (
     CONSTANT,
     SliceComparison,
@@ -96,7 +95,6 @@ class OutputComparison:
     """
 
     name: str
-    dtype: str
     elements: int
     max_abs: float
     scaled_error: float
@@ -143,7 +141,6 @@ class Comparer:
     name: str
     tolerances: Tolerances
     usual: Comparer | None = None
-    dtype: str = ""
     elements: int = 0
     fitting: int = 0
     max_abs: float = 0.0
@@ -178,7 +175,6 @@ class Comparer:
                 self.add(a, b)
             return
         a, b = np.asarray(original), np.asarray(rewritten)  # in the output's shape and its type
-        self.dtype = _name(a)
         if a.shape != b.shape:
             self.shape_differs = True
             return
@@ -211,7 +207,6 @@ class Comparer:
         faults: list[Fault] = [name for name, share in shares.items() if not share <= 1]  # or NaN
         return OutputComparison(
             name=self.name,
-            dtype=self.dtype,
             elements=self.elements,
             max_abs=self.max_abs,
             scaled_error=self.scaled_error,
@@ -421,7 +416,3 @@ def dot(a: Array, b: Array) -> float:
 def is_float(array: Array) -> bool:
     """Tell whether an array is floating-point, bfloat16 included."""
     return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-
-
-def _name(array: Array) -> str:
-    return FLOAT32.name if array.dtype == np.float32 else array.dtype.name

@@ -177,7 +177,7 @@ def _raised_lines(raised: RaisedOpset, opset: int, compute_converted: float) -> 
     checked = "the float32 outputs stayed the same"
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
-    before, after = f"{100 * raised.compute_before:.1f} %", f"{100 * compute_converted:.1f} %"
+    before, after = share(raised.compute_before, 1), share(compute_converted, 1)
     gain = "" if before == after else f"; 16-bit arithmetic: {after}, before {before}"
     yield f"converted the model from opset {raised.before} to {opset}: {checked}{gain}"
     if raised.mended:

@@ -303,7 +303,7 @@ def test_a_type_of_whole_numbers_is_compared_number_by_number() -> None:
         output = found(a, b)
         assert (output.error, output.largest, output.fault) == (None, None, "elements")
         assert output.within == 0.0
-    assert (found(right, right + 3).max_abs, found(right, right).dtype) == (3.0, "int64")
+    assert found(right, right + 3).max_abs == 3.0
 
 
 def test_whole_numbers_may_differ_in_one_of_a_hundred() -> None:
@@ -350,6 +350,21 @@ def test_a_tolerance_is_for_every_element() -> None:
         assert (whole.ok, whole.share) == (not off, pytest.approx(beyond, abs=1e-9))
 
 
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+def test_no_element_may_be_lost(lost: float) -> None:
+    right = signs(100_000)
+    off = right.copy()
+    off[0] = lost
+    assert found(right, off).fault == "lost"
+
+
+def test_classes_count_in_tables_alone_where_slices_do_not() -> None:
+    for right, counts in ((signs(64).reshape(4, 16), True), (signs(64).reshape(1, 4, 16), False)):
+        made = comparer(right, right)
+        assert ("classes" in made.result(all_measures=False).shares) is counts
+        assert "classes" in made.result().shares
+
+
 def test_what_is_one_number() -> None:
     for right, off, constant in (
         *(([0.0], [0.0], 0.0), ([0.0], [1e-3], None), ([0.0, 0.0], [1e-3, 0.0], 0.0)),
@@ -361,6 +376,7 @@ def test_what_is_one_number() -> None:
         assert (output.constant, output.compared) == (constant, constant is None)
     assert found(np.zeros(8), np.zeros(8)).share == 0
     assert found(signs(64), np.zeros(64)).error == pytest.approx(1)
+    assert found([-1000.0, -1000.001], [-1000.0, -1000.001]).constant == pytest.approx(-1000)
     assert found(["a"], ["b"]).fault == "elements"
     assert found(np.zeros(0, np.int64), np.zeros(0, np.int64)).ok
 

@@ -23,7 +23,7 @@ from amp_rewrite.numerics.compare.verify_report import VerifyReport
 LIMITS = Tolerances(0.01, 0.0, strict=False)
 
 GOOD = OutputComparison(
-    *("y", "float32", 8),
+    *("y", 8),
     max_abs=0.25,
     scaled_error=0.02,
     error=0.01,
