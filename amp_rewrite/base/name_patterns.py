@@ -79,14 +79,16 @@ def hint(text: str) -> str:
 def nearest(wanted: str, names: Iterable[str]) -> list[str]:
     """Return up to three names like one that a user wrote.
 
-    Names in which it occurs, whatever the case, come first; then those with a similar spelling.
+    Names in which it occurs, whatever the case, come first; then those with a similar spelling, of
+    all of the name or of its last part.
     """
     distinct = list(dict.fromkeys(name for name in names if name))
     sought = wanted.lower()
     close = [name for name in distinct if sought in name.lower()] if sought else []
     close.sort(key=lambda name: not name.lower().startswith(sought))
     if len(close) < _MOST:
-        lower = {name.lower(): name for name in distinct[:_MANY]}
+        lower = {re.split(r"[./]", name)[-1].lower(): name for name in distinct[:_MANY]}
+        lower |= {name.lower(): name for name in distinct[:_MANY]}
         close += [lower[match] for match in get_close_matches(sought, lower, _MOST)]
     return list(dict.fromkeys(close))[:_MOST]
 

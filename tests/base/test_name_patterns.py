@@ -15,6 +15,7 @@ NAMES = ["enc/MatMul_1", "enc/Softmax", "dec/MatMul_2", "", "enc/Softmax"]
         ("matmul", ["enc/MatMul_1", "dec/MatMul_2"]),
         ("enc/Sofmax", ["enc/Softmax"]),
         ("SOFTMAX", ["enc/Softmax"]),
+        ("softmx", ["enc/Softmax"]),
         ("nothing like it", []),
         ("", []),
     ],
