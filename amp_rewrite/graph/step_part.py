@@ -36,20 +36,10 @@ class Part(StrEnum):
         return self not in (Part.GRADIENT, Part.RANDOM)
 
 
-def part_of(node: ir.Node) -> Part | None:
-    """Return the part of a training step that a node belongs to, None for the forward model."""
-    return part_in(node.metadata_props)
-
-
 def part_in(metadata: Mapping[str, str]) -> Part | None:
-    """Return the part of a training step that a node's metadata name, or None."""
+    """Return the part of a step that a node's metadata name, None for the forward model."""
     name = metadata.get(PART_KEY)
     return None if name is None else Part(name)
-
-
-def source_of(node: ir.Node) -> str | None:
-    """Return the key of the node that a node of a gradient differentiates, or None."""
-    return source_in(node.metadata_props)
 
 
 def source_in(metadata: Mapping[str, str]) -> str | None:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError
+from amp_rewrite.runtimes.model_source import stays_in_files
 from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
@@ -85,7 +86,8 @@ def open_session(
         )
     if name != OPENVINO:
         if options is None:
-            options = session_options(threads=threads, leave_out=FAILING)
+            copies = not stays_in_files(model)
+            options = session_options(threads=threads, leave_out=FAILING, copies_weights=copies)
         check_options(options)
         return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
     return OpenVinoSession(

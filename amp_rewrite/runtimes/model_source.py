@@ -23,6 +23,9 @@ from amp_rewrite.graph.tensors import all_tensors, stored
 _IN_MEMORY = 1 << 24
 """Up to this many bytes of weights go to the engine as one message, which is copied twice."""
 
+_LARGE = 1 << 30
+"""Bytes of weights in float32 from which on no copy of them is made."""
+
 _SMALL = 1 << 10
 """Bytes up to which a weight may be a shape: these are in the message always."""
 
@@ -182,6 +185,12 @@ def _with_shapes_inside(model: ir.Model) -> ir.Model:
             if held is not None and source_file(stored(held)) is not None and held.nbytes <= _SMALL:
                 value.const_value = ir.Tensor(held.numpy(), name=held.name)
     return copy
+
+
+def stays_in_files(model: ir.Model) -> bool:
+    """Return whether weights are too many for a second copy of them in memory."""
+    sizes = (4 * t.size if t.dtype.is_floating_point() else t.nbytes for t in all_tensors(model))
+    return sum(sizes) > _LARGE
 
 
 def _is_large(model: ir.Model) -> bool:

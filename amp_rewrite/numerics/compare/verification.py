@@ -29,7 +29,7 @@ from amp_rewrite.numerics.compare.distance import (
     add_feed,
     results,
 )
-from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, known_or
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, known_or
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
@@ -117,12 +117,13 @@ class Verification:
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        self._sums, self._others = sums, other_inputs(before, emulated)
+        others = other_inputs(before, emulated)
+        self._sums, self._others = sums, others
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
                 change(emulated),
-                outputs=list(dict.fromkeys((*fetched, *more, *self._others))),
+                outputs=list(dict.fromkeys((*fetched, *more, *others))),
                 accumulate_low=sums,
                 threads=threads,
                 rounding=rounding_of(target),
@@ -139,7 +140,7 @@ class Verification:
         if providers:
             self.on_device = DeviceChecks(before, after, providers, tolerances, threads)
         self.worst_feeds: Feeds | None = None
-        self._seen: Run | None = None
+        self._seen: tuple[Feeds, Feeds | None] | None = None
         self._worst_share = -1.0
         self.selections: dict[str, None] = {}
         self.left_out: list[str] = []
@@ -194,7 +195,8 @@ class Verification:
         elif yardsticks and any(comparer.asks_yardsticks for comparer in compared.values()):
             self._add_yardsticks(feeds, expected, apart)
         if inside:
-            self._seen = run = partial(self._run_told, feeds, told)
+            self._seen = feeds, told
+            run = partial(self._run_told, feeds, told)
             known = outputs if told is None else {}
             self.inside.add(partial(self.run_original, feeds), known_or(known, run))
         if self.on_device is not None:
@@ -271,7 +273,8 @@ class Verification:
         """Return what was found over all feeds, or those that were compared in time."""
         wrong: tuple[Inside, ...] = ()
         if inside and self._seen is not None and unfinished is None:
-            seen = Seen(self._seen, self._others, self.low, self._sums)
+            run = partial(self._run_told, *self._seen)
+            seen = Seen(run, self._others, self.low, self._sums)
             try:
                 wrong = misfits(self.before, self.inside, seen)
             except OutOfTimeError:

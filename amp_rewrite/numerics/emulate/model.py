@@ -24,6 +24,7 @@ from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, accumul
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.runtimes.model_source import stays_in_files
 from amp_rewrite.values.sum_lengths import INNER_SUMS
 
 # operators: what normalizes the sum of its first two inputs.
@@ -43,7 +44,8 @@ def emulate_typed(
     of that type. Rounded are, to nearest with ties to even, overflowing to infinity and keeping
     subnormals:
 
-    - weights and constants, in the file: they need no work at run time;
+    - weights and constants, in the file: they need no work at run time, but where they stay in
+      files (`stays_in_files`), which are not written in float32 then;
     - graph inputs, and every output of an operator that computes new numbers (`is_exact`), by a
       Cast to the 16-bit type and a Cast back. ONNX Runtime keeps such pairs at every optimisation
       level; it drops only the pairs that lose nothing.
@@ -110,6 +112,7 @@ class _Emulator:
     def __post_init__(self) -> None:
         """Look at the graphs before anything is changed."""
         self.insert = Inserter(self.model)
+        self.stays_low = stays_in_files(self.model)
         self.read = {node: tuple(node.inputs) for node in self.model.graph.all_nodes()}
 
     def run(self) -> None:
@@ -209,8 +212,11 @@ class _Emulator:
             tensor = value.const_value
             if tensor is None or value not in self.low or self._is_low_input(value):
                 continue
-            if is_low_tensor(tensor):
+            if is_low_tensor(tensor) and not self.stays_low:
                 value.const_value = widen(tensor)
+            elif is_low_tensor(tensor):
+                self.insert.cast_back(value, self.low[value])
+                self.kept.add(value)
             else:  # a sparse tensor
                 self.insert.convert_input(value, self.types[value], FLOAT32)
                 self.kept.add(value)

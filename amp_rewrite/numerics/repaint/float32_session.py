@@ -12,6 +12,7 @@ from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import widen_boundary
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.runtimes.model_source import stays_in_files
 from amp_rewrite.runtimes.ort.sessions import FAILING, Session, session_options
 
 _NOT_BEHIND_PROBES = ("QDQS8ToU8Transformer",)
@@ -43,7 +44,11 @@ class Float32Session:
         self._wide = any(value.dtype == BFLOAT16.ir for value in ends)
         if self._wide:
             widen_boundary(model, infer_types(model))
-        options = session_options(lean=not keeps_memory, leave_out=(*FAILING, *_NOT_BEHIND_PROBES))
+        options = session_options(
+            lean=not keeps_memory,
+            leave_out=(*FAILING, *_NOT_BEHIND_PROBES),
+            copies_weights=not stays_in_files(model),
+        )
         self._session = Session(model, options=options, what=what)
         self.outputs = self._session.outputs
 

@@ -125,10 +125,9 @@ class RewrittenGraph:
             if isinstance(item, str):
                 made.append(self._fill_addition(graph.node.add(), item))
             elif item not in wiring.removed:
-                message = graph.node.add()
-                message.CopyFrom(flat.nodes[item])
-                outputs = flat.outputs_of(item)
-                made += self._changed(message, item) if item in self._touched else outputs
+                graph.node.append(flat.nodes[item])
+                outputs, is_touched = flat.outputs_of(item), item in self._touched
+                made += self._changed(graph.node[-1], item) if is_touched else outputs
         return made
 
     def _fill_addition(self, message: NodeProto, name: str) -> Read:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.read_object import infer_types
-from amp_rewrite.graph.step_part import Part, part_of, source_of
+from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.numerics.compare.intermediates import read_in_parts
@@ -92,21 +92,21 @@ _WORDS = {
 
 def part_word(node: ir.Node) -> str:
     """Return the part of a step that a node belongs to; a cast belongs to its input's."""
-    part = part_of(node)
+    part = part_in(node.metadata_props)
     while part is None and node.op_type == "Cast" and node.inputs[0] is not None:
         producer = node.inputs[0].producer()
         if producer is None:
             break
-        node, part = producer, part_of(producer)
+        node, part = producer, part_in(producer.metadata_props)
     return "forward" if part is None else _WORDS[part]
 
 
 def layer_of(node: ir.Node) -> str | None:
     """Return the node of the model that a node is the gradient of; a cast has its reader's."""
-    source = source_of(node)
+    source = source_in(node.metadata_props)
     if source is not None or node.op_type != "Cast":
         return source
-    readers = (source_of(reader) for value in node.outputs for reader, _ in value.uses())
+    readers = (source_in(r.metadata_props) for value in node.outputs for r, _ in value.uses())
     return next((layer for layer in readers if layer is not None), None)
 
 

@@ -18,7 +18,7 @@ from amp_rewrite.grad.builder.known import (
 )
 from amp_rewrite.grad.walk import depending_on
 from amp_rewrite.graph.names import place
-from amp_rewrite.graph.step_part import source_key, source_of
+from amp_rewrite.graph.step_part import source_in, source_key
 from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -65,7 +65,7 @@ def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) ->
     """Refuse to change the mode of nodes through which a gradient was computed."""
     if not graph.seeds:
         return
-    passed = {source_of(node) for node in graph.model.graph}
+    passed = {source_in(node.metadata_props) for node in graph.model.graph}
     for node in nodes:
         if source_key(node) in passed:
             raise OptimizerValueError(

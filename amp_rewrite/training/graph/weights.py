@@ -10,7 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.known import constant_tensor, hold, is_float
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
 
@@ -96,7 +96,7 @@ def forward_uses(value: ir.Value) -> Iterator[Use]:
     """Yield where the forward pass uses a value, also after nodes that rearrange or cast it."""
     for use in value.uses():
         node = use.node
-        if part_of(node) not in (None, Part.LOSS) or has(node, Trait.COMPARES):
+        if part_in(node.metadata_props) not in (None, Part.LOSS) or has(node, Trait.COMPARES):
             continue
         if use.idx == 0 and (has(node, Trait.REARRANGES, Trait.CASTS) or node.op_type == "Expand"):
             yield from forward_uses(node.outputs[0])

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import CHECK_KEY, UNCLIPPED_KEY, UNSCALED_KEY
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum, groups_of, is_collective
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
@@ -132,7 +132,7 @@ def _unscaled_before(ends: list[ir.Value], *, hiding: bool) -> dict[ir.Value, tu
             groups_before[value] = groups
             continue
         node = value.producer()
-        if node is None or part_of(node) not in _BETWEEN:
+        if node is None or part_in(node.metadata_props) not in _BETWEEN:
             continue
         if is_collective(node):
             groups = (groups_of(node), *groups)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.loss_scaling.gradients import (
     finite_and_norm,
@@ -292,7 +292,7 @@ class LossScaleOptimizer(OptimizerWrapper):
             skipped,
             self.conditional,
             keep={norm, *(value for value in op.fetches.values() if value not in changed)},
-            movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
+            movable=lambda node: part_in(node.metadata_props) in (Part.UPDATE, Part.LOSS_SCALE),
         )
         graph.forget_shapes()
         for name in names.values():

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
@@ -153,7 +153,7 @@ class Accumulation:
             waiting,
             self._mode,
             keep={*waiting.values(), *(v for v in train_op.fetches.values() if v not in changed)},
-            movable=lambda node: part_of(node) in _MOVABLE,
+            movable=lambda node: part_in(node.metadata_props) in _MOVABLE,
         )
         graph.forget_shapes()
         now = {value: updates[name] for name, value in before.items()}

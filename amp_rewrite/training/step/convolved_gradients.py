@@ -33,7 +33,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import constant_tensor, dims, take_place
 from amp_rewrite.grad.rules.window import Window, read_window, static
-from amp_rewrite.graph.step_part import Part, source_key, source_of
+from amp_rewrite.graph.step_part import Part, source_in, source_key
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
 
 Form = Callable[[Builder, ir.Value, ir.Value, Sequence[int | None], Window], ir.Value | None]
@@ -55,13 +55,13 @@ def convolve_gradients(model: ir.Model, form: Form | None = None, b: Builder | N
     by_source: dict[str, set[ir.Node]] = {}
     casts = {node for node in graph if _rounds(node)}
     for node in graph:
-        source = source_of(node)
+        source = source_in(node.metadata_props)
         if source is not None:
             by_source.setdefault(source, set()).add(node)
     own = b is None
     b = b or Builder(model, scope="convolved", part=Part.GRADIENT)
     for node in list(graph):
-        if node.op_type == "Conv" and not node.domain and source_of(node) is None:
+        if node.op_type == "Conv" and not node.domain and source_in(node.metadata_props) is None:
             backward = by_source.get(source_key(node), set())
             _convolve(b, node, backward, casts, form or _one_image)
     if b.added and own:

@@ -31,7 +31,7 @@ from amp_rewrite.grad.builder.random_numbers import (
     MODULUS,
     POSITION,
 )
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import remove_unused_nodes
 
@@ -146,7 +146,7 @@ def compute_random_in_32_bits(model: ir.Model) -> None:
     for node in list(model.graph):
         if _hash_ends(node):
             take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
-        elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
+        elif node.op_type == "GreaterOrEqual" and part_in(node.metadata_props) is Part.RANDOM:
             take_place(_at_least(b, input_of(node, 0), input_of(node, 1)), node.outputs[0])
     model.graph.sort()
     remove_unused_nodes(model.graph)  # what is wide is warned of, used or not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, VerdictError
+from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.convert.judge import fails_on_data
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
@@ -180,3 +182,14 @@ def test_what_was_not_verified_in_time_is_in_doubt_and_not_written(tmp_path: Pat
     with pytest.raises(VerdictError, match=r"in doubt: the time was over"):
         found.save(output)
     assert not output.exists()
+
+
+def test_sessions_end_with_the_conversion() -> None:
+    gc.collect()
+    gc.disable()  # memory of large models is not left to it
+    try:
+        amp.convert(model(), batches())
+        left = [o for o in gc.get_objects() if isinstance(o, Verification | amp.Evaluator)]
+    finally:
+        gc.enable()
+    assert not left

@@ -13,7 +13,7 @@ from shard_models import LINEAR, TABLE, loaded
 import amp_rewrite as amp
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.training.graph.replicas import COUNT, GATHER, SUM, groups_of, replica_nodes
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.step import read_step, whole_step
@@ -97,7 +97,9 @@ def test_each_gradient_and_the_loss_are_summed_and_marked(reduction):
     sums = nodes_of(op, SUM)
     assert len(sums) == 2
     assert all(groups_of(node) == ((2, 0), (1, 3)) for node in sums)
-    assert all(part_of(node) is Part.ALL_REDUCE for node in replica_nodes(op.graph.model))
+    assert all(
+        part_in(node.metadata_props) is Part.ALL_REDUCE for node in replica_nodes(op.graph.model)
+    )
     assert bool(nodes_of(op, COUNT)) == (reduction == "MEAN")
 
 

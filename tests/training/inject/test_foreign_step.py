@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.loss_scaling import DynamicLossScale
 from amp_rewrite.training.inject import InjectError, inject_loss_scaling
 from amp_rewrite.training.step.read_info import read_info
@@ -116,9 +116,9 @@ def test_the_scale_reaches_the_seed_and_the_gradients_inside():
 
 def test_nodes_say_which_part_they_are():
     injected = inject_loss_scaling(FILE, **ARGUMENTS, conditional="select")
-    parts = {str(node.name): part_of(node) for node in injected.graph}
+    parts = {str(node.name): part_in(node.metadata_props) for node in injected.graph}
     assert {part for name, part in parts.items() if name.startswith("update_")} == {Part.UPDATE}
-    by_output = {node.outputs[0].name: part_of(node) for node in injected.graph}
+    by_output = {node.outputs[0].name: part_in(node.metadata_props) for node in injected.graph}
     assert by_output["logits"] is None
     assert by_output["loss"] is None
     assert by_output["matmul"] is Part.GRADIENT

@@ -11,7 +11,7 @@ from two_layers import SHAPES, network
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.optimizers import (
     Adam,
     AdamW,
@@ -120,7 +120,7 @@ def test_all_groups_share_one_backward_pass() -> None:
     def backward(optimizer: Optimizer) -> int:
         loss = amp.losses.mean_squared_error(network(), "y", "t")
         step = amp.build_step(optimizer.minimize(loss))
-        return sum(part_of(node) is Part.GRADIENT for node in step.graph)
+        return sum(part_in(node.metadata_props) is Part.GRADIENT for node in step.graph)
 
     groups = [ParameterGroup(variables="head.*", learning_rate=0.05)]
     assert backward(ParameterGroups(Adam(0.1), groups)) == backward(Adam(0.1))

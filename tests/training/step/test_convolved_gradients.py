@@ -11,7 +11,7 @@ from onnx import numpy_helper, parser
 import amp_rewrite as amp
 from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.step_part import source_of
+from amp_rewrite.graph.step_part import source_in
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.runtimes.ort.sessions import Session, session_options
@@ -53,7 +53,10 @@ def models(
 
 
 def convolutions(model: ir.Model) -> int:
-    return sum(node.op_type == "Conv" and source_of(node) is not None for node in model.graph)
+    return sum(
+        node.op_type == "Conv" and source_in(node.metadata_props) is not None
+        for node in model.graph
+    )
 
 
 def _ran(model: ir.Model, feeds: Any) -> list[Any]:
@@ -96,7 +99,9 @@ def test_any_rank_and_rows_that_share_lines_of_the_cache(
 ) -> None:
     products, convolved, feeds = models(3, window, size=size)
     assert convolutions(convolved) == 1
-    pads = [n for n in convolved.graph if n.op_type == "Pad" and source_of(n) is not None]
+    pads = [
+        n for n in convolved.graph if n.op_type == "Pad" and source_in(n.metadata_props) is not None
+    ]
     assert len(pads) == padded
     found, expected = (_ran(m, feeds) for m in (convolved, products))
     for one, other in zip(found, expected, strict=True):
@@ -106,13 +111,21 @@ def test_any_rank_and_rows_that_share_lines_of_the_cache(
 def test_low_products_become_float32_convolutions_before_opset_22() -> None:
     products, convolved, _ = models(32, "pads = [1, 1, 1, 1]", precision="bfloat16")
     assert convolutions(products) == 0
-    conv = [n for n in convolved.graph if n.op_type == "Conv" and source_of(n) is not None]
+    conv = [
+        n
+        for n in convolved.graph
+        if n.op_type == "Conv" and source_in(n.metadata_props) is not None
+    ]
     assert [n.inputs[0].dtype for n in conv if n.inputs[0] is not None] == [ir.DataType.FLOAT]
 
 
 def test_low_products_become_low_convolutions_from_opset_22_on() -> None:
     products, convolved, _ = models(32, "pads = [1, 1, 1, 1]", precision="bfloat16", opset=22)
     assert convolutions(products) == 0
-    conv = [n for n in convolved.graph if n.op_type == "Conv" and source_of(n) is not None]
+    conv = [
+        n
+        for n in convolved.graph
+        if n.op_type == "Conv" and source_in(n.metadata_props) is not None
+    ]
     types = [value.dtype for n in conv for value in n.inputs if value is not None]
     assert types == [ir.DataType.BFLOAT16] * 2

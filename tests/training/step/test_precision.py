@@ -16,7 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
-from amp_rewrite.graph.step_part import Part, part_of, source_of
+from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 from amp_rewrite.training.step.precision import in_precision
@@ -90,8 +90,8 @@ def test_only_forward_and_gradient_nodes_are_low(network, optimizer, precision):
     clip = whole_step(train_op(network, optimizer))
     step = in_precision(clip, precision)
     low = low_nodes(step.model, precision)
-    assert {part_of(node) for node in low} <= {None, Part.GRADIENT, Part.RANDOM}
-    assert {part_of(node) for node in low} >= {None, Part.GRADIENT}
+    assert {part_in(node.metadata_props) for node in low} <= {None, Part.GRADIENT, Part.RANDOM}
+    assert {part_in(node.metadata_props) for node in low} >= {None, Part.GRADIENT}
     assert not {node.op_type for node in low} & {"ReduceSum", "ReduceMean", "Softplus", "Exp"}
 
 
@@ -104,7 +104,7 @@ def test_clipping_by_the_global_norm_is_float32():
     op = optimizer.apply_gradients(zip(clipped, variables, strict=True))
     low = low_nodes(in_precision(whole_step(op), "float16").model, "float16")
     assert low
-    assert {part_of(node) for node in low} <= {None, Part.GRADIENT}
+    assert {part_in(node.metadata_props) for node in low} <= {None, Part.GRADIENT}
 
 
 def test_gradients_that_arrive_at_one_variable_are_added_in_float32():
@@ -162,7 +162,7 @@ def test_explain_says_that_a_part_of_the_step_is_float32_by_construction():
     kinds = {}
     for record in result.report.nodes:
         if record.variables and next(iter(record.variables.values())).reason == "float32-part":
-            part = part_of(nodes[record.name])
+            part = part_in(nodes[record.name].metadata_props)
             kinds.setdefault(part, amp.explain(result, record.name))
     assert {Part.LOSS_SCALE, Part.GRADIENT, None} <= kinds.keys()
     for part, text in kinds.items():
@@ -222,9 +222,11 @@ def test_the_gradient_of_a_float32_operator_is_float32():
     feeds = {"x": np.array([[100, 1], [4, -50]], np.float32)}  # the squares overflow
     op = train_op(parser.parse_model(text))
     step = in_precision(whole_step(op), "float16")
-    sources = {source_of(n) for n in low_nodes(step.model, "float16")} - {None}
+    sources = {source_in(n.metadata_props) for n in low_nodes(step.model, "float16")} - {None}
     assert sources == {"first", "second"}
-    factors = [n for n in step.model.graph if n.op_type == "Mul" and source_of(n) == "norm"]
+    factors = [
+        n for n in step.model.graph if n.op_type == "Mul" and source_in(n.metadata_props) == "norm"
+    ]
     assert step.rewriting is not None
     texts = [amp.explain(step.rewriting, str(node.name)) for node in factors]
     assert any("the gradient of norm, which is float32" in text for text in texts)

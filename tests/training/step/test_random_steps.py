@@ -13,7 +13,7 @@ from rewrite_text import feeds_of, rewritten
 import amp_rewrite as amp
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 
@@ -62,7 +62,7 @@ def check(
     float32 = {part for part in Part if part.stays_float32}
     own = {node.name for node in amp.load(proto).graph.all_nodes() if node.op_type == "Cast"}
     low = [node for node in low_nodes(result.model, "float16") if node.name not in own]
-    assert not {part_of(node) for node in low} & float32
+    assert not {part_in(node.metadata_props) for node in low} & float32
     feeds = {name: array for name, array in feeds_of(proto).items() if name in ("x", "z")}
     feeds["target"] = np.ones(random_models.SHAPE, np.float32)
     with TrainingSession(result.model, emulate=True) as session:
