@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -102,16 +102,16 @@ def model_message(model: ir.Model, owner: object) -> Message:
     Raises:
         SaveError: It cannot be written.
     """
-    if not _is_large(model):
+    if not _is_large(all_tensors(model)):
         return Message(to_proto(model).SerializeToString())
     copy = _with_shapes_inside(model)
     values = [v for g in (copy.graph, *copy.graph.subgraphs()) for v in g.initializers.values()]
     tensors = [(v, v.const_value) for v in values if v.const_value is not None]
     large = [(v, t) for v, t in tensors if source_file(stored(t)) is not None or t.nbytes > _SMALL]
     known = {id(t) for _, t in tensors}
-    others = (t for t in all_tensors(copy) if id(t) not in known)
-    if any(source_file(stored(t)) is not None or t.nbytes > _SMALL for t in others):
-        return Message(_saved(copy, owner))  # they are in attributes, or in functions
+    others = [t for t in all_tensors(copy) if id(t) not in known]  # in attributes and functions
+    if _is_large(others):
+        return Message(_saved(copy, owner))
     folders = {t.base_dir for _, t in large if isinstance(t, ir.ExternalTensor)}
     in_files = all(isinstance(t, ir.ExternalTensor) for _, t in large)
     if in_files and len(folders) == 1:
@@ -162,7 +162,7 @@ def _placed(tensor: ir.TensorProtocol, name: str, offset: int, folder: str) -> i
 
 def model_source(model: ir.Model, owner: object) -> bytes | str:
     """Return a model as bytes, or as the path of a file that ends when its `owner` does."""
-    if not _is_large(model):
+    if not _is_large(all_tensors(model)):
         return to_proto(model).SerializeToString()
     return _saved(_with_shapes_inside(model), owner)
 
@@ -193,7 +193,8 @@ def stays_in_files(model: ir.Model) -> bool:
     return sum(sizes) > _LARGE
 
 
-def _is_large(model: ir.Model) -> bool:
-    tensors = list(all_tensors(model))
+def _is_large(tensors: Iterable[ir.TensorProtocol]) -> bool:
+    """Return whether tensors are too many for a message, or in files already."""
+    tensors = list(tensors)
     external = any(source_file(stored(t)) is not None for t in tensors)
     return external or sum(t.nbytes for t in tensors) > _IN_MEMORY

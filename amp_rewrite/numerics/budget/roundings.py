@@ -24,6 +24,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import graphs_in, subgraphs
 from amp_rewrite.numerics.emulate.low_sums import accumulates_low, accumulation, kept_low
 from amp_rewrite.numerics.emulate.model import is_exact
@@ -173,7 +174,7 @@ class Errors:
         if maker is None:
             return [(CAST, cast)]
         exact = is_exact(self._painter.nodes[maker])
-        twin = self._twin(maker, number, value, b)
+        twin = self._twin(maker, value, b)
         if twin is None:
             return [(CAST, cast)] if exact else [(CAST, cast), (COMPUTED, cast)]
         computed = b.sub(twin, value) if exact else self._error(twin, value, b)
@@ -186,11 +187,21 @@ class Errors:
         clipped = b.op("Clip", rounded, *ends)
         return b.sub(b.cast(b.cast(clipped, low.ir), FLOAT32.ir), value)
 
-    def _twin(self, maker: int, number: int, like: ir.Value, b: Builder) -> ir.Value | None:
+    def _prepared(self, maker: int, result: ir.Value) -> ir.Node | None:
+        """Return the node that makes a result, in the version of the model's opset."""
+        node, made = self._painter.nodes[maker], result.producer()
+        if made is not None and operator(made) == operator(node):
+            return made
+        given = self._painter.model.graph.opset_imports.get("", self._opset)
+        return node if given == self._opset else None
+
+    def _twin(self, maker: int, like: ir.Value, b: Builder) -> ir.Value | None:
         """Return what a node computes with 16-bit constants and sums; None if that is no other."""
-        node, flat = self._painter.nodes[maker], self._painter.flat
+        node, flat = self._prepared(maker, like), self._painter.flat
         graph = self._painter.type_graph
-        if next(subgraphs(node), None) is not None or b.graph is not self._model.graph:
+        if node is None or next(subgraphs(node), None) is not None:
+            return None
+        if b.graph is not self._model.graph:
             return None
         inputs, is_other = list[ir.Value | None](), False
         for port, v in enumerate(flat.inputs_of(maker)):
@@ -207,6 +218,7 @@ class Errors:
             if held is None and v != ABSENT:
                 return None  # preparing has replaced what the node reads
             inputs.append(held)
+        inputs += node.inputs[len(inputs) :]  # a newer version has inputs for attributes
         copy = ir.Node(
             node.domain,
             node.op_type,
@@ -219,7 +231,7 @@ class Errors:
         adds_low = accumulates_low(copy, self._sums)
         if not (is_other or adds_low):
             return None
-        nodes, result = [copy], copy.outputs[list(flat.outputs_of(maker)).index(number)]
+        nodes, result = [copy], copy.outputs[[v.name for v in node.outputs].index(like.name)]
         if adds_low:
             nodes, result = accumulation(
                 copy, self._painter.low, self._opset, self._names, self._sums
