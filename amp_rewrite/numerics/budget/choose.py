@@ -64,8 +64,13 @@ class Prices:
 
     @cached_property
     def _readers(self) -> list[list[int]]:
-        graph = self.painter.type_graph
-        return [[v for v in graph.readers(r.value) if v != ABSENT] for r in self.roundings]
+        graph, bodies = self.painter.type_graph, self.painter.flat.bodies
+        taken: dict[int, list[int]] = {}  # what a body returns is read by its node
+        for body, sinks in graph.sinks.items():
+            for value, vertex in zip(bodies[body].outputs, sinks, strict=True):
+                taken.setdefault(value, []).append(vertex)
+        read = ((*graph.readers(r.value), *taken.get(r.value, ())) for r in self.roundings)
+        return [[v for v in vertices if v != ABSENT] for vertices in read]
 
     def rounded(self, low: Array) -> Array:
         """Return which roundings a painting makes: a mask, from one of its 16-bit vertices."""

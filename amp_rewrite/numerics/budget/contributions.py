@@ -89,8 +89,9 @@ def measure(
         GradientError: The opset is too old and cannot be raised, or no output is float32.
         AmpError: The model does not run on a batch.
     """
-    model = Differentiated.of(painter)
     chosen = [feeds[k] for k in _spaced(len(feeds), BATCHES)]
+    unusual = list(_unusual(chosen[0])) if variants else []
+    model = Differentiated.of(painter, [*chosen, *unusual])
     reached = [model.at_ends(each) for each in chosen]
     masked = [_masked(model, *each) for each in zip(chosen, reached, strict=True)]
     scales = {end: _scale(end, reached) for end in model.ends}
@@ -110,7 +111,7 @@ def measure(
     for batch, (each, values) in enumerate(zip(chosen, reached, strict=True)):
         check_time()
         add(batch, each, values, draws)
-    for each in _unusual(chosen[0]) if variants else ():
+    for each in unusual:
         check_time()
         try:
             values = model.at_ends(each)

@@ -29,6 +29,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
+from amp_rewrite.numerics.budget.taken_branches import put_taken_branches
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows
 from amp_rewrite.numerics.emulate.model import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
@@ -89,13 +90,13 @@ class Differentiated:
     _peaks: Mapping[int, int]
 
     @staticmethod
-    def of(painter: Repainter) -> Differentiated:
-        """Build and load it.
+    def of(painter: Repainter, feeds: Sequence[Feeds]) -> Differentiated:
+        """Build and load it for some batches, which decide the branches of If nodes.
 
         Raises:
             GradientError: The opset is too old and cannot be raised, or no output is float32.
         """
-        return _Build(painter).run()
+        return _Build(painter, feeds).run()
 
     def at_ends(self, feeds: Feeds) -> dict[str, Array]:
         """Return the values at the ends, for one batch."""
@@ -133,9 +134,10 @@ class Differentiated:
 class _Build:
     """Builds the model from a copy of the painter's."""
 
-    def __init__(self, painter: Repainter) -> None:
+    def __init__(self, painter: Repainter, feeds: Sequence[Feeds]) -> None:
         self.painter = painter
         self.model = clone(painter.model)
+        put_taken_branches(self.model, feeds)
         check_time()
         modernise(self.model)
         prepare(self.model)
@@ -224,7 +226,7 @@ class _Build:
         flat, graph = self.painter.flat, self.painter.type_graph
         results = (v for i in range(len(self.painter.nodes)) for v in flat.outputs_of(i))
         return {
-            v: "it is in a body that is used twice, or in a function"
+            v: "it is in a branch that no batch takes, a body that is used twice, or a function"
             for v in results
             if v != ABSENT
             and v not in known

@@ -152,6 +152,11 @@ class Verification:
         """The shapes of the values of the original for the first feed, by name."""
         return self.inside.shapes
 
+    @property
+    def holds(self) -> bool:
+        """Whether every output is within the tolerance on all feeds until now."""
+        return all(comparer.result().ok for comparer in self.outputs.values())
+
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the original, by default its outputs and selections."""
         return self.original.run(feeds, self._ends_of(names))

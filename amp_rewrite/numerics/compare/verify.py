@@ -227,7 +227,7 @@ def verified(
         few = _add_all(run, feeds, progress, inside=intermediates)
         base, is_step = few[0], bool(step_description(run.before.model))
         states = {} if is_step else states_of(run.before.model, plausible)
-        if states and run.count > len(run.left_out):
+        if states and run.count > len(run.left_out) and run.holds:
             progress("verifying: states fed back")
             fed_back = calls_fed_back(run, states, few)
         if stress and not is_step:

@@ -88,7 +88,26 @@ def test_the_predicted_error_is_that_of_an_emulated_model(
     actual = relative(evaluate(model, fed)["y"], found)
     assert actual > 0
     assert 0.5 < budget.predicted["y"] / actual < 2
+    assert budget.unreached.keys() == ({"s"} if model is BRANCHES else set())
+
+
+@pytest.mark.parametrize("denied", [(), ("out",)])
+def test_both_branches_are_measured_where_batches_take_both(denied: tuple[str, ...]) -> None:
+    fed = [feeds_of(BRANCHES) | {"c": np.array(taken)} for taken in (True, False)]
+    budget = amp.error_budget(BRANCHES, fed, draws=32, deny_nodes=denied, keep_io_types=True)
+    low = amp.rewrite(BRANCHES, deny_nodes=denied, keep_io_types=True).model
+    pairs = [(evaluate(BRANCHES, each)["y"], evaluate(low, each)["y"]) for each in fed]
+    assert 0.5 < budget.predicted["y"] / max(relative(*pair) for pair in pairs) < 2
     assert budget.unreached == {}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_a_float32_node_gives_to_a_16_bit_if_is_rounded(both: bool) -> None:
+    fed = [feeds_of(BRANCHES) | {"c": np.array(taken)} for taken in (True, not both)]
+    budget = amp.error_budget(BRANCHES, fed, deny_nodes=["out"])
+    found = {each.value: each for each in budget.contributions}
+    assert found["p"].rounded
+    assert found["p"].largest > 1e-5
 
 
 def test_a_contribution_is_what_rounding_that_value_alone_brings() -> None:
