@@ -67,7 +67,9 @@ class Tuner:
                 measured = measure(painter, self.feeds, draws, variants=self.lifts)
                 if before is None:
                     self.say("running the model as the rules make it")
-                    before = self.loss(()) * self._limit
+                else:
+                    self._losses[self._painting(())] = before / self._limit
+                before = self.loss(()) * self._limit
                 limits = limits_of(measured, self.tolerance)
                 choice = Fit(painter, measured, limits, self.loss, lifts=self.lifts).run()
         except OutOfTimeError:
@@ -107,11 +109,15 @@ class Tuner:
 
     def loss(self, rules: tuple[NodeRule, ...]) -> float:
         """Return the loss over all batches, by the limit, of the model rewritten under rules."""
-        key = self.painter.paint(rules).painting.allow.tobytes()
+        key = self._painting(rules)
         if key not in self._losses:
             self.say(f"run {len(self._losses) + 1}")
             self._losses[key] = self._run(rules) / self._limit
         return self._losses[key]
+
+    def _painting(self, rules: tuple[NodeRule, ...]) -> bytes:
+        """Return the same for rules that give the same painting."""
+        return self.painter.paint(rules).painting.allow.tobytes()
 
     def _run(self, rules: tuple[NodeRule, ...]) -> float:
         painter, tolerance = self.painter, self.tolerance

@@ -225,3 +225,18 @@ def test_wrong_input_is_refused() -> None:
     low = amp.rewrite(MLP).model
     with pytest.raises(OptionError, match="a rewritten model is given"):
         amp.error_budget(MLP, [feeds_of(MLP)], rewritten=low, precision="bfloat16")
+
+
+def test_weights_of_old_opsets_with_axes_as_attributes() -> None:
+    model = with_weights(
+        """<ir_version: 8, opset_import: ["" : 11]> g (float[B,8] x) => (float[B,8] y) {
+        [u] w2 = Unsqueeze<axes = [0]>(w) [s] w3 = Squeeze<axes = [0]>(w2)
+        [a] h = Add(x, w3) [b] d, m = Dropout<ratio = 0.5>(h) [c] y = MatMul(d, v) }""",
+        w=(8,),
+        v=(8, 8),
+    )
+    fed = feeds_of(model)
+    budget = amp.error_budget(model, [fed], draws=64, keep_io_types=True)
+    found = evaluate(amp.rewrite(model, keep_io_types=True).model, fed)["y"]
+    actual = relative(evaluate(model, fed)["y"], found)
+    assert 0.5 < budget.predicted["y"] / actual < 2

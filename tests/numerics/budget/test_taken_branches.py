@@ -98,7 +98,8 @@ def test_a_branch_that_returns_a_constant() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2] x, bool c) => (float[2] y, float[2] x2) {
       h = Neg(x)
-      y, x2 = If(c) <then_branch = t () => (float[2] o, float[2] k) <float[2] k = {1, 2}> { o = Identity(h) },
+      y, x2 = If(c) <then_branch = t () => (float[2] o, float[2] k) <float[2] k = {1, 2}> {
+                       o = Identity(h) },
                      else_branch = e () => (float[2] b, float[2] d) { b = Abs(x) d = Exp(x) }> }"""
     fed = {"x": np.ones(2, np.float32), "c": np.array(True)}
     model, taken = settled(fed, text=text)
