@@ -47,8 +47,8 @@ all of it used up 9 of 72 feeds are above it, so 5."""
 _CLOSE = 1.2
 """Two errors are not told apart further that are that close.
 
-Evidence: with 1.1 a choice for minilm_l3 and one for oww_embedding take a run more each, and keep 35
-and 11 nodes in place of 35 and 12."""
+Evidence: with 1.1 a choice for minilm_l3 and one for oww_embedding take a run more each, and keep
+35 and 11 nodes in place of 35 and 12."""
 
 _ROOM = 8.0
 """How far below the largest number of the type a value stays that the rules kept float32.

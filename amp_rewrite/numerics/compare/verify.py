@@ -87,9 +87,9 @@ def verify(
     are selected otherwise (TopK, ArgMax), and rows that are masked whole, fail nothing.
 
     Outputs that are states, since an input is the same one call earlier, are fed back for up to
-    1,000 calls. Stress inputs are extremes of what the inputs may be: late positions, long
-    sequences, masked rows, bytes of images, zeros. At last ONNX Runtime loads the rewritten model
-    as it is, in a process of its own.
+    1,000 calls, if outputs pass until then. Stress inputs are extremes of what the inputs may be:
+    late positions, long sequences, masked rows, bytes of images, zeros. At last ONNX Runtime loads
+    the rewritten model as it is, in a process of its own.
 
     Args:
         original: The model before: a path, an onnx_ir model or a ModelProto.
