@@ -59,6 +59,16 @@ def test_a_state_in_float32_passes_and_that_is_said() -> None:
     assert "calls with mean_out fed back: worst error 0 %" in report.to_text()
 
 
+def test_a_model_that_fails_on_one_call_is_not_called_again() -> None:
+    wrong = mean()
+    wrong.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(0.5), "keep"))
+    fed = batch() | {"mean": np.linspace(1, 2, 16, dtype=np.float32)[None]}
+    report = verify(mean(), wrong, fed)
+    assert report.verdict.status == "failed"
+    assert not all(output.ok for output in report.outputs)
+    assert report.fed_back is None
+
+
 def found(inputs: str, outputs: str, body: str) -> dict[str, str]:
     model = amp.load(parsed(f"g ({inputs}) => ({outputs}) {{ {body} }}"))
     return states_of(model, PlausibleInputs.of(model))
