@@ -37,7 +37,7 @@ def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     window = read_window(node, b, x, static(spatial(b, w)))
     group = node.attributes.get_int("group", 1)
     by_x = _by_data(b, x, w, g, window, group)
-    by_w = weight_gradient(b, x, g, w, window, group)
+    by_w = weight_gradient(b, x, g, w, window, group) if w in b.varying else None
     return [by_x, by_w, *_by_bias(node, b, g)]
 
 
@@ -60,7 +60,7 @@ def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         # The padding after y may be enough for one more position of the window.
         rank = len(window.strides)
         by_x = b.slice(by_x, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
-    by_w = weight_gradient(b, g, x, w, window, group)
+    by_w = weight_gradient(b, g, x, w, window, group) if w in b.varying else None
     return [b.shaped_like(by_x, x), by_w, *_by_bias(node, b, g)]
 
 

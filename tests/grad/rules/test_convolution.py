@@ -8,6 +8,7 @@ from gradient_nodes import differentiated, operators
 from gradient_table import NEWEST, Constant, Row
 
 from amp_rewrite.grad import GradientError
+from amp_rewrite.grad.rules import convolution
 
 CONV = [
     (16, (2, 3, 6), (4, 3, 3), {}),
@@ -117,6 +118,20 @@ def test_the_gradient_by_data_is_a_convolution_with_the_flipped_weight(row: Any)
     assert "ConvTranspose" not in operators(_constant(*row))
     x, w, attributes = row
     assert "ConvTranspose" in operators(Row("Conv", (x, w), attributes))
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_no_gradient_of_a_constant_weight_is_built(
+    op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(convolution, "weight_gradient", lambda *args: asked.append(args))
+    x, w = (1, 2, 5), np.ones((2, 2, 3))
+    differentiated(Row(op, (x, Constant(w))))
+    assert not asked
+    with pytest.raises(AssertionError, match="no gradient for x1"):
+        differentiated(Row(op, (x, w.shape)))
+    assert len(asked) == 1
 
 
 def test_so_it_is_where_a_transposed_convolution_has_many_columns() -> None:
