@@ -154,23 +154,35 @@ def _drawn(
     """Yield the mean squared errors at each end for one batch."""
     ends = [end for end in model.ends if values[end.name].size]
     each = max(2, draws // max(1, len(ends)))
+    stops = np.cumsum([min(each, values[end.name].size) for end in ends], dtype=int)
     directions = {
-        end.name: np.zeros((each * len(ends), *values[end.name].shape), np.float32)
+        end.name: np.zeros((sum(stops[-1:]), *values[end.name].shape), np.float32)
         for end in model.ends
     }
-    for k, end in enumerate(ends):
-        shape = (each, *values[end.name].shape)
-        scale = np.broadcast_to(scales[end], values[end.name].shape)
-        size = math.sqrt(values[end.name].size)
-        drawn = generator.standard_normal(shape, np.float32) / (scale * size)
+    turns = [slice(start, stop) for start, stop in zip((0, *stops), stops, strict=False)]
+    for end, part in zip(ends, turns, strict=True):
+        array = values[end.name]
+        scale = np.broadcast_to(scales[end], array.shape)
+        drawn = _directions(array, each, generator) / (scale * math.sqrt(array.size))
         if end.name in apart:
             drawn[:, apart[end.name]] = 0
-        directions[end.name][k * each : (k + 1) * each] = drawn
+        directions[end.name][part] = drawn
     if not ends:
         return
     squares, peaks = model.run(feeds, directions)
-    for k, end in enumerate(ends):
-        yield end, squares[k * each : (k + 1) * each].mean(axis=0), peaks
+    for end, part in zip(ends, turns, strict=True):
+        yield end, squares[part].mean(axis=0), peaks
+
+
+def _directions(like: Array, count: int, generator: np.random.Generator) -> Array:
+    """Return directions, (D, *the shape of `like`), over which a square is the mean square.
+
+    These are `count` of independent normal numbers; or, where there are no more elements, one along
+    each of them, for which the mean is exact.
+    """
+    if like.size > count:
+        return generator.standard_normal((count, *like.shape), np.float32)
+    return np.eye(like.size).reshape(-1, *like.shape) * math.sqrt(like.size)
 
 
 def _masked(

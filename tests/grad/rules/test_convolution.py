@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from gradient_nodes import differentiated
-from gradient_table import NEWEST, Row
+from gradient_nodes import differentiated, operators
+from gradient_table import NEWEST, Constant, Row
 
 from amp_rewrite.grad import GradientError
+from amp_rewrite.grad.rules import convolution
 
 CONV = [
     (16, (2, 3, 6), (4, 3, 3), {}),
@@ -61,6 +63,32 @@ TRANSPOSE_STATIC = [
     (18, (2, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     (18, (2, 2, 3, 3), (2, 2, 4, 3), {"strides": [3, 2], "auto_pad": "SAME_LOWER"}),
 ]
+FLIPPED = [
+    ((2, 4, 7), (2, 4, 3), {"pads": [1, 0]}),
+    ((2, 3, 5, 6), (3, 1, 3, 2), {"group": 3, "pads": [1, 0, 2, 1]}),
+    ((1, 3, 8, 7), (3, 1, 3, 3), {"group": 3, "dilations": [2, 1], "pads": [4, 2, 0, 1]}),
+    ((2, 4, 5, 6), (1, 4, 3, 3), {"dilations": [1, 2]}),
+    ((1, 5, 4, 5), (2, 5, 2, 3), {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 3]}),
+    ((1, 1, 6), (1, 1, 4), {}),
+    ((1, 4, 4, 5, 4), (2, 4, 2, 3, 2), {"pads": [1, 2, 0, 0, 1, 1]}),
+    ((2, 2, 4, 3, 4), (2, 1, 1, 3, 2), {"group": 2, "pads": [0, 2, 1, 0, 0, 1]}),
+    ((1, 2, 3, 3), (2, 1, 1, 1), {"group": 2}),
+]
+"""Shapes of x and of a constant w whose gradient by x is a convolution with the flipped w."""
+NOT_FLIPPED = [
+    ((1, 4, 5, 5), (4, 4, 3, 3), {}),
+    ((1, 2, 5, 5), (4, 2, 3, 3), {}),
+    ((1, 4, 5, 5), (4, 2, 3, 3), {"group": 2}),
+    ((1, 2, 5, 5), (4, 1, 3, 3), {"group": 2}),
+    ((1, 4, 5, 5), (2, 4, 3, 3), {"pads": [3, 0, 0, 0]}),
+    ((1, 4, 6, 5), (2, 4, 3, 3), {"strides": [2, 1]}),
+]
+
+
+def _constant(x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any]) -> Row:
+    weight = np.random.default_rng(1).standard_normal(w)
+    shape = "x".join(map(str, w))
+    return Row("Conv", (x, Constant(weight)), attributes, note=f"constant-{shape}")
 
 
 def _rows(
@@ -80,7 +108,41 @@ ROWS = [
     *_rows("ConvTranspose", TRANSPOSE),
     *_rows("Conv", CONV_STATIC, "the padding depends on them"),
     *_rows("ConvTranspose", TRANSPOSE_STATIC, "the padding depends on them"),
+    *(_constant(*row) for row in (*FLIPPED, *NOT_FLIPPED)),
 ]
+
+
+@pytest.mark.parametrize("row", FLIPPED, ids=str)
+def test_the_gradient_by_data_is_a_convolution_with_the_flipped_weight(row: Any) -> None:
+    assert operators(_constant(*row)).count("Conv") == 1
+    assert "ConvTranspose" not in operators(_constant(*row))
+    x, w, attributes = row
+    assert "ConvTranspose" in operators(Row("Conv", (x, w), attributes))
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_no_gradient_of_a_constant_weight_is_built(
+    op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(convolution, "weight_gradient", lambda *args: asked.append(args))
+    x, w = (1, 2, 5), np.ones((2, 2, 3))
+    differentiated(Row(op, (x, Constant(w))))
+    assert not asked
+    with pytest.raises(AssertionError, match="no gradient for x1"):
+        differentiated(Row(op, (x, w.shape)))
+    assert len(asked) == 1
+
+
+def test_so_it_is_where_a_transposed_convolution_has_many_columns() -> None:
+    weight = Constant(np.ones((2, 2, 1, 1024)))
+    for length, op in ((2**13 - 1, "ConvTranspose"), (2**13, "Conv")):
+        assert op in operators(Row("Conv", ((1, 2, 1, length), weight)))
+
+
+@pytest.mark.parametrize("row", NOT_FLIPPED, ids=str)
+def test_the_gradient_by_data_is_a_transposed_convolution(row: Any) -> None:
+    assert "Conv" not in operators(_constant(*row))
 
 
 def _transposed(x: tuple[int, ...], w: tuple[int, ...], **attributes: Any) -> Row:

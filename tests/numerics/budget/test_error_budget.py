@@ -240,3 +240,44 @@ def test_weights_of_old_opsets_with_axes_as_attributes() -> None:
     found = evaluate(amp.rewrite(model, keep_io_types=True).model, fed)["y"]
     actual = relative(evaluate(model, fed)["y"], found)
     assert 0.5 < budget.predicted["y"] / actual < 2
+
+
+@pytest.mark.parametrize("outputs", [1, 4, 8])
+def test_of_few_elements_the_error_is_exact(outputs: int) -> None:
+    model = with_weights(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1,32] x) => (float[1,{outputs}] y) {{
+        [a] h = MatMul(x, w) [b] r = Tanh(h) [d] y = MatMul(r, v) }}""",
+        w=(32, 64),
+        v=(64, outputs),
+    )
+    fed = feeds_of(model)
+    found = {
+        each.value: each for each in amp.error_budget(model, [fed], target="schema").contributions
+    }
+    values = evaluate(model, fed, outputs=["r", "y"])
+    weight = onnx.numpy_helper.to_array(model.graph.initializer[1])
+    errors = values["r"].astype(np.float16).astype(np.float32) - values["r"]
+    each = errors.T * weight
+    squares = np.maximum(each.sum(axis=0) ** 2, (each**2).sum(axis=0)).mean()
+    expected = np.sqrt(squares) / np.sqrt(np.mean(values["y"] ** 2))
+    assert found["r"].errors["y"] == pytest.approx(float(expected), rel=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_each_output_of_few_elements_is_exact_by_itself(rows: int) -> None:
+    model = with_weights(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[B,32] x)
+        => (float[B,1] y, float[B,16] z) {
+        [a] h = MatMul(x, w) [b] r = Tanh(h) [d] y = MatMul(r, v) [e] z = MatMul(r, u) }""",
+        w=(32, 64),
+        v=(64, 1),
+        u=(64, 16),
+    )
+    fed = {"x": np.random.default_rng(2).standard_normal((rows, 32), np.float32)}
+    one, other = (
+        {c.value: c.errors for c in amp.error_budget(model, [fed], draws=n).contributions}
+        for n in (4, 16)
+    )
+    same = [one[v]["y"] == pytest.approx(other[v]["y"], rel=1e-4) for v in ("h", "r")]
+    assert all(same) == (rows == 1)
+    assert one["h"]["z"] != pytest.approx(other["h"]["z"], rel=1e-4)
