@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
@@ -25,10 +26,8 @@ _BRANCHES = ("else_branch", "then_branch")
 def put_taken_branches(model: ir.Model, feeds: Sequence[Feeds]) -> None:
     """Put the branch that all batches take in place of each If, and of those inside it.
 
-    Values keep their names. An If whose branch has names that stand elsewhere, too, is left alone.
-
-    Raises:
-        AmpError: The model does not run on a batch.
+    Values keep their names. An If whose branch has names that stand elsewhere, too, is left alone,
+    and so are all if the conditions cannot be computed for a batch.
     """
     while taken := _taken(model, feeds):
         insert = Inserter(model)
@@ -42,7 +41,10 @@ def _taken(model: ir.Model, feeds: Sequence[Feeds]) -> dict[ir.Node, ir.Graph]:
     if not own:
         return {}
     decide = _conditions_of(model)
-    chosen = [decide.run(each, decide.outputs) for each in feeds]
+    try:
+        chosen = [decide.run(each) for each in feeds]
+    except AmpError:  # unusual inputs need not fit
+        return {}
     counts = Counter(name for graph in graphs_in(model.graph) for name in _names(graph))
     taken: dict[ir.Node, ir.Graph] = {}
     for node, name in zip(own, decide.outputs, strict=True):

@@ -117,8 +117,7 @@ class Verification:
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
         sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
-        others = other_inputs(before, emulated)
-        self._sums, self._others = sums, others
+        self._sums, self._others = sums, (others := other_inputs(before, emulated))
 
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
             return Evaluator(
@@ -151,11 +150,6 @@ class Verification:
     def shapes(self) -> Mapping[str, Shape]:
         """The shapes of the values of the original for the first feed, by name."""
         return self.inside.shapes
-
-    @property
-    def holds(self) -> bool:
-        """Whether every output is within the tolerance on all feeds until now."""
-        return all(comparer.result().ok for comparer in self.outputs.values())
 
     def run_original(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the original, by default its outputs and selections."""
@@ -279,8 +273,7 @@ class Verification:
         """Return what was found over all feeds, or those that were compared in time."""
         wrong: tuple[Inside, ...] = ()
         if inside and self._seen is not None and unfinished is None:
-            run = partial(self._run_told, *self._seen)
-            seen = Seen(run, self._others, self.low, self._sums)
+            seen = Seen(partial(self._run_told, *self._seen), self._others, self.low, self._sums)
             try:
                 wrong = misfits(self.before, self.inside, seen)
             except OutOfTimeError:

@@ -59,8 +59,7 @@ class VerifyReport(Shown):
         refused: Why ONNX Runtime does not load the rewritten model; None if it does, or if it is an
             object of 2 GiB or more.
         unfinished: What a time limit kept from being compared; None if nothing was.
-        fed_back: The models after many calls, with states fed back; None if none was found, or an
-            output failed before.
+        fed_back: Many calls with states fed back; None if none was found, or an output had failed.
         predicted: Output -> the error that rounding is predicted to make, relative to its spread;
             empty without `verify --budget`. It never fails a model.
     """

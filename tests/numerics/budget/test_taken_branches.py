@@ -105,3 +105,16 @@ def test_a_branch_that_returns_a_constant() -> None:
     model, taken = settled(fed, text=text)
     found, expected = amp.evaluate(taken, fed), amp.evaluate(model, fed)
     assert all(np.array_equal(found[name], array) for name, array in expected.items())
+
+
+def test_nothing_is_put_where_a_condition_cannot_be_computed() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N] x, float[M] z) => (float[N] y) {
+      d = Sub(x, z) k = ReduceMax<keepdims = 0>(d) zero = Sub(k, k) c = Greater(k, zero)
+      y = If(c) <then_branch = t () => (float[N] a) { a = Neg(x) },
+                 else_branch = e () => (float[N] b) { b = Abs(x) }> }"""
+    fits = {"x": np.ones(2, np.float32), "z": np.zeros(2, np.float32)}
+    _, taken = settled(fits, text=text)
+    assert "If" not in operators(taken)
+    _, taken = settled(fits, fits | {"z": np.zeros(3, np.float32)}, text=text)
+    assert "If" in operators(taken)

@@ -61,7 +61,7 @@ def test_a_state_in_float32_passes_and_that_is_said() -> None:
 
 def test_a_model_that_fails_on_one_call_is_not_called_again() -> None:
     wrong = mean()
-    wrong.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(0.5), "keep"))
+    wrong.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(0.5, np.float32), "keep"))
     fed = batch() | {"mean": np.linspace(1, 2, 16, dtype=np.float32)[None]}
     report = verify(mean(), wrong, fed)
     assert report.verdict.status == "failed"
