@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import signal
@@ -22,6 +23,7 @@ from amp_rewrite.errors import SaveError
 from amp_rewrite.training.session.checkpoint import read_checkpoint
 
 SUPPORT = Path(__file__).parent.parent / "support"
+BENCHMARKS = SUPPORT.parents[1] / "benchmarks"
 LONG = pytest.mark.slow
 MEBIBYTE = 1 << 20
 
@@ -42,7 +44,7 @@ pytestmark = pytest.mark.skipif(
 def test_nothing_grows(kind: str, count: int) -> None:
     """Threads and files are as many as after the first fifth; memory is, but for the allocator."""
     command = [sys.executable, "-P", str(SUPPORT / "long_runs.py"), kind, str(count)]
-    environment = {"PYTHONPATH": str(SUPPORT), "PATH": ""}
+    environment = {"PYTHONPATH": f"{SUPPORT}{os.pathsep}{BENCHMARKS}", "PATH": ""}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout)
