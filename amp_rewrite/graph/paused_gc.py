@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 _MANY = 50_000
-"""Objects from which on they are not looked through at once."""
+"""More new objects than that are not looked through at once."""
 
 
 @contextmanager
