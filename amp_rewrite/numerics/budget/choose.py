@@ -10,8 +10,9 @@ found by bisection.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,7 +36,13 @@ _MOST = 1 << 44
 """The largest cost of a rounding."""
 
 _STEPS = 24
-"""How often the exchange rate is halved or doubled, and then bisected."""
+"""How often a rate is tried for a share at most: made larger or smaller, and then bisected."""
+
+_FACTOR = 8.0
+"""How much larger or smaller a rate becomes as long as all of them fail, or hold."""
+
+_FINE = 1.05
+"""Two rates are not told apart further that are that close."""
 
 
 @dataclass(frozen=True)
@@ -128,52 +135,79 @@ class Prices:
         return cheapest_set(np.append(costs, np.array(extra, np.int64)), Arcs(*columns))[:count]
 
 
-def choose(
-    prices: Prices,
-    fixed: Array,
-    paint: Callable[[Iterable[int]], Array],
-) -> tuple[tuple[int, ...], float]:
-    """Return the nodes to keep float32 so that the prediction holds, and what it is.
+@dataclass
+class Choices:
+    """The best choices for a model, by the share of the limit that is allowed.
 
-    Args:
+    A cut depends on the exchange rate alone, so that the cuts for one share serve the next.
+
+    Attributes:
         prices: The prices.
         fixed: The type variables that are float32 whatever is chosen, as a mask.
         paint: Returns the 16-bit type variables of the painting that keeps some nodes float32.
     """
-    low = paint(())
-    predicted = prices.predicted(low)
-    if predicted <= 1:
-        return (), predicted
-    best: tuple[tuple[int, ...], float] | None = None
-    holds, fails, rate = None, 0.0, 1.0
-    tried: dict[tuple[int, ...], float] = {}
-    for _ in range(_STEPS):
-        nodes = _nodes(prices, prices.float32(rate, fixed) & low)
-        if nodes not in tried:
-            tried[nodes] = prices.predicted(paint(nodes))
-        if tried[nodes] <= 1:
-            holds = rate
-            if best is None or len(nodes) <= len(best[0]):
-                best = nodes, tried[nodes]
-        else:
-            fails = rate
-        if holds is None:
-            rate *= 8
-        elif not fails:
-            rate /= 8
-        elif holds / fails < 1.05:
-            break
-        else:
-            rate = (holds * fails) ** 0.5
-    if best is None:
-        nodes = _nodes(prices, low)
-        return nodes, prices.predicted(paint(nodes))
-    fewer = _fewer(prices, best[0], low)
-    predicted = prices.predicted(paint(fewer))
-    return (fewer, predicted) if predicted <= 1 else best
+
+    prices: Prices
+    fixed: Array
+    paint: Callable[[Iterable[int]], Array]
+    _cuts: dict[float, tuple[int, ...]] = field(default_factory=dict[float, tuple[int, ...]])
+    _known: dict[tuple[int, ...], float] = field(default_factory=dict[tuple[int, ...], float])
+
+    def within(self, share: float) -> tuple[tuple[int, ...], float]:
+        """Return the nodes to keep float32 so that the prediction is within a share of the limit.
+
+        With them comes what is predicted, by the limit.
+        """
+        if self._predicted(()) <= share:
+            return (), self._predicted(())
+        self._cut_around(share)
+        holding = [nodes for nodes in self._cuts.values() if self._predicted(nodes) <= share]
+        if not holding:
+            every = _nodes(self.prices, self._low)
+            return every, self._predicted(every)
+        best = min(holding, key=len)
+        fewer = _fewer(self.prices, best, self._low, share)
+        best = fewer if self._predicted(fewer) <= share else best
+        return best, self._predicted(best)
+
+    def _cut_around(self, share: float) -> None:
+        """Find the smallest exchange rate at which a share holds, if there is one."""
+        within = {rate: self._predicted(nodes) <= share for rate, nodes in self._cuts.items()}
+        holds = min((rate for rate, is_within in within.items() if is_within), default=math.inf)
+        fails = max((rate for rate in within if rate < holds), default=0.0)
+        for _ in range(_STEPS):
+            if self._is_settled(holds, fails):
+                break
+            if holds == math.inf:
+                rate = fails * _FACTOR or 1.0
+            else:
+                rate = (holds * fails) ** 0.5 or holds / _FACTOR
+            self._cuts[rate] = self._cut(rate)
+            if self._predicted(self._cuts[rate]) <= share:
+                holds = rate
+            else:
+                fails = rate
+
+    def _is_settled(self, holds: float, fails: float) -> bool:
+        """Tell whether no other choice is between two rates: each keeps what smaller ones keep."""
+        if holds == math.inf or not fails:
+            return False
+        return holds / fails < _FINE or len(self._cuts[holds]) - len(self._cuts[fails]) <= 1
+
+    def _cut(self, rate: float) -> tuple[int, ...]:
+        return _nodes(self.prices, self.prices.float32(rate, self.fixed) & self._low)
+
+    @cached_property
+    def _low(self) -> Array:
+        return self.paint(())
+
+    def _predicted(self, nodes: tuple[int, ...]) -> float:
+        if nodes not in self._known:
+            self._known[nodes] = self.prices.predicted(self.paint(nodes) if nodes else self._low)
+        return self._known[nodes]
 
 
-def _fewer(prices: Prices, nodes: tuple[int, ...], low: Array) -> tuple[int, ...]:
+def _fewer(prices: Prices, nodes: tuple[int, ...], low: Array, share: float) -> tuple[int, ...]:
     """Leave out nodes, long runs first, as long as the prediction holds.
 
     The exchange rate gives the best choices for some errors, and between these there are gaps.
@@ -182,7 +216,7 @@ def _fewer(prices: Prices, nodes: tuple[int, ...], low: Array) -> tuple[int, ...
 
     def holds(rest: list[int]) -> bool:
         vertices = [v for node in rest for v in graph.vertices_of(node)]
-        return prices.predicted(low & ~graph.mask(vertices)) <= 1
+        return prices.predicted(low & ~graph.mask(vertices)) <= share
 
     while size:
         for start in range(max(0, len(kept) - size), -size, -size):

@@ -10,13 +10,13 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OutOfTimeError
 from amp_rewrite.numerics.budget.budget import Budget
-from amp_rewrite.numerics.budget.contributions import DRAWS, Measured, measure
+from amp_rewrite.numerics.budget.contributions import DRAWS, measure
 from amp_rewrite.numerics.budget.fit import Choice, Fit, limits_of
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.verify_records import with_device
+from amp_rewrite.numerics.compare.verify_records import FedBack, with_device
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -40,6 +40,7 @@ class Tuner:
     Attributes:
         lifts: Whether the budget also decides what the rules keep float32 by estimates.
         providers: The execution providers on which the rewritten model has to be right, too.
+        original: The original, where it is loaded; it is loaded for the first run otherwise.
     """
 
     painter: Repainter
@@ -48,8 +49,11 @@ class Tuner:
     lifts: bool
     say: Progress = silent
     providers: tuple[str, ...] = ()
+    original: Evaluator | None = None
     _losses: dict[bytes, float] = field(default_factory=dict[bytes, float])
-    _original: Evaluator | None = None
+    _fit: Fit | None = None
+    _choice: Choice | None = None
+    _before: float = math.nan
 
     def tuned(self, ends: float, draws: int = DRAWS, before: float | None = None) -> Tuning | None:
         """Return the best choice that is found by a time; None if it is over before.
@@ -69,40 +73,58 @@ class Tuner:
                     self.say("running the model as the rules make it")
                 else:
                     self._losses[self._painting(())] = before / self._limit
-                before = self.loss(()) * self._limit
+                self._before = self.loss(()) * self._limit
                 limits = limits_of(measured, self.tolerance)
-                choice = Fit(painter, measured, limits, self.loss, lifts=self.lifts).run()
+                self._fit = Fit(painter, measured, limits, self.loss, lifts=self.lifts)
+                choice = self._fit.run()
         except OutOfTimeError:
             return None
-        return None if choice is None else self._tuning(choice, before, measured)
+        return None if choice is None else self._tuning(choice)
+
+    def for_calls(self, failed: FedBack, ends: float) -> Tuning | None:
+        """Return a choice for the error that the last one has after many calls.
+
+        None if there is no other one, or the time is over before.
+        """
+        assert self._fit is not None, "many calls are made of what was tuned"
+        assert self._choice is not None
+        before = self._choice
+        try:
+            with time_limit(ends):
+                self._fit = self._fit.for_calls(before, failed)
+                choice = self._fit.choose(1.0)
+        except OutOfTimeError:
+            return None
+        is_new = self._painting(choice.rules) != self._painting(before.rules)
+        return self._tuning(choice) if is_new else None
 
     def untuned(self) -> Tuning:
         """Return the choice where the time is over: everything in float32."""
         nodes = tuple(range(len(self.painter.nodes)))
         names = (self.painter.nodes[i].name or "" for i in nodes)
         rules = tuple(NodeRule(name, None, ListName.DENY, "no time", "tune") for name in names)
-        return self._tuning(Choice(nodes, rules, math.nan, math.nan, holds=False), math.nan, None)
+        return self._tuning(Choice(nodes, rules, math.nan, math.nan, holds=False))
 
     @property
     def _limit(self) -> float:
         return max(self.tolerance.limit, _TINY)
 
-    def _tuning(self, choice: Choice, before: float, measured: Measured | None) -> Tuning:
-        painter = self.painter
+    def _tuning(self, choice: Choice) -> Tuning:
+        painter, fit, self._choice = self.painter, self._fit, choice
         names = [painter.nodes[i].name or "" for i in choice.keep]
         low = painter.paint(choice.rules).painting.allow
         return Tuning(
             keep=tuple(names),
             allow=tuple(rule.node for rule in choice.rules if rule.list is ListName.ALLOW),
             loss=choice.loss * self._limit,
-            before=before,
+            before=self._before,
             predicted=choice.predicted,
             tolerance=self.tolerance,
             holds=choice.holds,
             runs=len(self._losses),
             rules=choice.rules,
             options=painter.options,
-            budget=None if measured is None else Budget.of(painter, measured, low),
+            budget=None if fit is None else Budget.of(painter, fit.measured, low),
             operators={painter.nodes[i].name or "": painter.nodes[i].op_type for i in choice.keep},
             is_low=bool(low.any()),
         )
@@ -130,9 +152,9 @@ class Tuner:
             Tolerances.of(painter.low, strict),
             targets.find(painter.options.chosen_target),
             providers=self.providers,
-            original=self._original,
+            original=self.original,
         )
-        self._original = run.original
+        self.original = run.original
         # without a tolerance, slices count by how far they move anyway
         yardsticks = tolerance.metric == "error"
         for each in self.feeds:

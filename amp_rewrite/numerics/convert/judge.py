@@ -13,22 +13,28 @@ from amp_rewrite.numerics.compare.verify_records import with_device
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.convert.work import Terms, Trial, Work
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_as_found
 from amp_rewrite.rewriting.plan.options import KEEP
 from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 
-def tried(work: Work, terms: Terms) -> Trial:
-    """Rewrite and verify; what is to be scaled was scaled before."""
+def tried(work: Work, terms: Terms, original: Evaluator | None = None) -> Trial:
+    """Rewrite and verify; what is to be scaled was scaled before.
+
+    `original` is the model before, where it is loaded.
+    """
     terms.progress("rewriting")
     options = replace(work.options, overflow=KEEP)
     rewritten = rewrite_as_found(work.flat, options, work.found)
     scaled = {"scaling": work.scaling, "refused": work.refused}
-    return judged(work, replace(rewritten, options=work.options, **scaled), terms)
+    return judged(work, replace(rewritten, options=work.options, **scaled), terms, original)
 
 
-def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
+def judged(
+    work: Work, result: RewriteResult, terms: Terms, original: Evaluator | None = None
+) -> Trial:
     """Verify what was rewritten."""
     terms.progress("verifying")
     run, shapes = None, {}
@@ -37,7 +43,9 @@ def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
         with time_limit(terms.ends()):
             target = targets.find(result.options.chosen_target)
             before, after = TypedModel.of(work.flat), TypedModel.of(result.rewritten)
-            run = Verification(before, after, tolerances, target, providers=terms.providers)
+            run = Verification(
+                before, after, tolerances, target, providers=terms.providers, original=original
+            )
             ranges = work.options.ranges
             report = verified(
                 run,
@@ -68,6 +76,7 @@ def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyRepor
 
 def fails_on_data(report: VerifyReport) -> bool:
     """Tell whether more in float32 could help, which is chosen on data and not on stress inputs."""
-    return bool(report.infinities) or not all(
+    over_calls = () if report.fed_back is None else report.fed_back.failures
+    return bool(report.infinities or over_calls) or not all(
         output.ok for output in with_device(report.outputs, report.device)
     )

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, GradientError, warn
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tuner import Tuner
+from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_records import with_device
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.judge import fails_on_data, tried
 from amp_rewrite.numerics.convert.scale import has_outliers, measured
-from amp_rewrite.numerics.convert.work import Terms, Trial
+from amp_rewrite.numerics.convert.work import Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
+
+_CHOICES_FOR_CALLS = 4
+"""How often is chosen where many calls fail with states fed back: the budget is one of one call."""
 
 
 def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
@@ -91,14 +95,39 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
     if terms.rtol is not None:
         tolerance = Tolerance("max-relative", terms.rtol)
     feeds = list(batches(data, painter.model))
-    tuner = Tuner(painter, feeds, tolerance, lifts=False, providers=terms.providers)
+    tuner = Tuner(
+        painter,
+        feeds,
+        tolerance,
+        lifts=False,
+        providers=terms.providers,
+        original=before.run.original,
+    )
     terms.progress("measuring what rounding adds")
-    found = before.made.verification
-    loss = tolerance.loss(with_device(found.outputs, found.device))
+    report = before.made.verification
+    loss = tolerance.loss(with_device(report.outputs, report.device))
     try:
         kept = tuner.tuned(terms.ends(), before=loss)
-    except AmpError:  # no gradients
+    except GradientError:
+        return None
+    except AmpError as error:
+        warn(f"the error budget was not measured: {error}")
         return None
     if kept is None:
         return None
-    return tried(replace(work, found=work.found.with_rules(kept.rules), kept=kept), terms)
+    found = first = _kept(work, terms, kept, tuner) if kept.rules else before
+    for _ in range(_CHOICES_FOR_CALLS):
+        failed = found.made.verification.fed_back
+        if failed is None or not failed.failures:
+            break
+        terms.progress("choosing for many calls")
+        kept = tuner.for_calls(failed, terms.ends())
+        if kept is None:
+            break
+        found = _kept(work, terms, kept, tuner)
+    return found if found.made.ok else first
+
+
+def _kept(work: Work, terms: Terms, kept: Tuning, tuner: Tuner) -> Trial:
+    work = replace(work, found=work.found.with_rules(kept.rules), kept=kept)
+    return tried(work, terms, tuner.original)

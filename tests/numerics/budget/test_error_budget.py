@@ -144,6 +144,19 @@ def test_it_goes_by_the_worst_batch_and_takes_late_ones() -> None:
     assert peaks[1] > 100 * peaks[0]
 
 
+@pytest.mark.parametrize("moved", ["h", "k"])
+def test_what_a_16_bit_reader_rounds_is_not_rounded_as_an_output(moved: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[8,32] x) => (float[8,32] %s, float[8,16] y) <int64[2] s = {8, 32}> {
+    [a] r = MatMul(x, w) [b] h = Tanh(r) [c] k = Reshape(h, s) [d] y = MatMul(k, v) }"""
+    model = with_weights(text % moved, w=(32, 32), v=(32, 16))
+    budget = amp.error_budget(model, feeds_of(model), deny_nodes=["a", "b", "c"])
+    assert budget.predicted[moved] == 0
+    assert 1e-5 < budget.predicted["y"] < 1e-3
+    low = amp.error_budget(model, feeds_of(model), level="UNSAFE_FORCE_ALL")
+    assert low.predicted[moved] > 1e-4
+
+
 def test_an_offset_does_not_hide_an_error() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,64] y)'

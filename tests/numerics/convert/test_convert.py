@@ -97,6 +97,40 @@ def test_a_tolerance_that_calibrating_does_not_reach_is_reached_by_tuning(precis
     assert "more node" in str(tight.verdict)
 
 
+def integrating(decay: float = 0.98) -> onnx.ModelProto:
+    """Return a state of 32 numbers that adds what it is given and forgets slowly, read by `out`."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((32, 32)) / 6,
+        "v": rng.standard_normal((32, 32)) / 60,
+        "k": decay * np.linalg.qr(rng.standard_normal((32, 32)))[0],
+        "o": rng.standard_normal((32, 8)) / 6,
+    }
+    made = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,32] x, float[1,32] h) => (float[1,8] y, float[1,32] h_out) {
+        [enter] a = MatMul(x, w) [relu] b = Relu(a) [write] u = MatMul(b, v)
+        [turn] s = MatMul(h, k) [add] h_out = Add(s, u) [out] y = MatMul(h_out, o) }""")
+    arrays = ((name, weight.astype(np.float32)) for name, weight in weights.items())
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in arrays)
+    return made
+
+
+@pytest.mark.parametrize(("decay", "rtol"), [(0.98, 0.0012), (0.98, 0.001)])
+def test_a_state_whose_error_adds_up_over_many_calls_is_kept(decay: float, rtol: float) -> None:
+    rng = np.random.default_rng(1)
+    shape = (1, 32)
+    data = [
+        {n: rng.standard_normal(shape).astype(np.float32) for n in ("x", "h")} for _ in range(3)
+    ]
+    found = amp.convert(integrating(decay), data, rtol=rtol)
+    assert found.ok
+    assert found.verification.fed_back is not None
+    assert found.verification.fed_back.calls == 1000
+    assert found.kept is not None
+    assert "write" in found.kept.keep
+    assert "out" in low_nodes(found), "its error stays in one call"
+
+
 def test_a_tolerance_that_only_float32_reaches_is_not_written_as_float32(tmp_path: Path) -> None:
     found = amp.convert(model(w=0.1234), batches(), rtol=0.0)
     assert not found.ok
