@@ -219,7 +219,7 @@ class _Build:
             ends,
             unreached | self._unknown({*outer, *inner}),
             masked,
-            Float32Session(self.model, "the model with its gradients", keeps_memory=True),
+            Float32Session(self.model, "the model with its gradients", with_gradients=True),
             plain,
             {name: value.name or "" for name, value in directions.items()},
             ("" if errors.probes is None else errors.probes.name or "", len(errors.probed)),
