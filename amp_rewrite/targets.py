@@ -369,8 +369,8 @@ def which_cpu(name: str | None) -> str | None:
     if name is None or name.strip().lower() not in ("cpu", CPU.lower()):
         return None
     return (
-        f"{name} as a target is an x86-64 processor, which computes float16 in float32; {ARM64} is "
-        "the target for Arm processors with float16 arithmetic"
+        f"{name} as a target is an x86-64 processor, where ONNX Runtime computes float16 in "
+        f"float32 and has no bfloat16; {ARM64} is the target for Arm processors with float16"
     )
 
 

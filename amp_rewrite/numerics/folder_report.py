@@ -140,8 +140,8 @@ class FolderReport(Shown):
         """The worst verdict of the models, in a word or two."""
         if self.bad:
             return "FAILED" if self.exit_status == EXIT_STATUS["failed"] else "In doubt"
-        all_passed = all(model.status == "passed" for model in self.models)
-        return "Passed" if self.models and all_passed else "Not verified"
+        passed = sum(model.status == "passed" for model in self.models)
+        return {len(self.models): "Passed", 0: "Not verified"}.get(passed, "Partly verified")
 
     def lines(self) -> Iterator[str]:
         """Yield the verdict, a table of the models, and what else is said."""

@@ -16,6 +16,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import LoadError, OptionError, SaveError
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry
 
 
@@ -259,3 +260,22 @@ def test_a_folder_leaves_with_the_status_of_its_worst_model() -> None:
         ((doubted, entry("failed", None)), 1),
     ):
         assert FolderReport("f", None, models, {}).exit_status == status
+
+
+@pytest.mark.parametrize(
+    ("verified", "word"),
+    [
+        ((), "Not verified"),
+        (("encoder_model.onnx",), "Partly verified"),
+        (("encoder_model.onnx", "decoder_model_merged.onnx"), "Passed"),
+    ],
+)
+def test_a_folder_says_whether_all_models_were_verified(
+    tmp_path: Path, verified: tuple[str, ...], word: str
+) -> None:
+    source, data = folders.optimum(tmp_path / "in"), {}
+    for name in verified:
+        data[name] = tmp_path / f"{name}.npz"
+        np.savez(data[name], **make_inputs(source / name).batches[0])
+    report = amp.convert_folder(source, tmp_path / "out", data=data or None)
+    assert report.verdict.startswith(f"{word}: 2 of 2 models changed")

@@ -8,15 +8,14 @@ from typing import Unpack
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
-from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.budget.contributions import DRAWS
 from amp_rewrite.numerics.budget.error_budget import fed
 from amp_rewrite.numerics.budget.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.budget.tuner import Progress, Tuner
 from amp_rewrite.numerics.budget.tuning import Tuning
 from amp_rewrite.numerics.inputs.batches import Data
+from amp_rewrite.numerics.repaint.overlay import list_path
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
@@ -72,7 +71,7 @@ def tune(
     draws = arguments.integer("draws", draws, low=1)
     seconds = arguments.number("budget", budget, expected="a number of seconds")
     say = arguments.function("progress", progress) or silent
-    output = None if output is None else path_text(output, SaveError)
+    output = None if output is None else list_path(output)
     chosen = changed(options, **changes)
     if not isinstance(rtol, Tolerance):
         default = Tolerance.default(metric, chosen.low.rtol)

@@ -42,6 +42,18 @@ def overlay_text(
     return "\n".join(lines) + "\n" + body
 
 
+def list_path(path: str | os.PathLike[str]) -> Path:
+    """Return where an op list is written.
+
+    Raises:
+        SaveError: It is no path, or that of a model or of data.
+    """
+    found = Path(path_text(path, SaveError))
+    if found.suffix in (".onnx", ".npz"):
+        raise SaveError("an op list is written", where=found, expected="NAME.yaml")
+    return found
+
+
 class OpListFile:
     """A result that can be written as an op list file."""
 
@@ -55,7 +67,7 @@ class OpListFile:
         Raises:
             SaveError: The file cannot be written.
         """
-        write_text(Path(path_text(path, SaveError)), self.to_yaml().rstrip("\n"))
+        write_text(list_path(path), self.to_yaml().rstrip("\n"))
 
 
 def _entry(rule: NodeRule) -> dict[str, str]:

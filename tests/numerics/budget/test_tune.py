@@ -16,7 +16,7 @@ from hot_chains import chain, data
 from planted_faults import FAULTS
 
 import amp_rewrite as amp
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import DataError, OptionError, SaveError
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tune import tune
 from amp_rewrite.numerics.emulate import evaluate
@@ -98,6 +98,15 @@ def endless() -> ir.Model:
           d = Identity(c) n = Tanh(h) }>
         [a] p = MatMul(l, w) [b] y = MatMul(p, v) }"""
     )
+
+
+def test_an_op_list_is_not_written_in_place_of_a_model_or_data(tmp_path: Path) -> None:
+    for name in ("a.onnx", "a.npz"):
+        with pytest.raises(SaveError, match=rf"{name}: an op list is written; expected NAME.yaml"):
+            tune(chain(()), data(), TOLERANCE, output=tmp_path / name)
+        with pytest.raises(SaveError, match="an op list is written"):
+            tune(chain(()), data(), TOLERANCE).save(tmp_path / name)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_no_data_and_no_tolerance_are_refused() -> None:
