@@ -13,7 +13,6 @@ from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import widen_boundary
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.runtimes.model_source import stays_in_files
-from amp_rewrite.runtimes.ort.runtime import import_runtime
 from amp_rewrite.runtimes.ort.sessions import FAILING, Session, session_options
 
 _NOT_BEHIND_PROBES = ("QDQS8ToU8Transformer",)
@@ -50,10 +49,8 @@ class Float32Session:
             lean=not with_gradients,
             leave_out=(*FAILING, *_NOT_BEHIND_PROBES),
             copies_weights=not stays_in_files(model),
+            optimises=not with_gradients,
         )
-        if with_gradients:
-            levels = import_runtime().GraphOptimizationLevel
-            options.graph_optimization_level = levels.ORT_DISABLE_ALL
         self._session = Session(model, options=options, what=what)
         self.outputs = self._session.outputs
 
