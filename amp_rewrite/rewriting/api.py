@@ -257,13 +257,19 @@ def rewrite_freely(
             flat = read_source(model, inline_functions=chosen.inline_functions)
             chosen = for_model(chosen, flat)
             flat, end_casts = _with_ends(flat, chosen)
-            wide = _single_precision(flat, chosen)
+            wide = float32_form(flat, chosen)
         if wide is not None:
             result = _rewrite(wide, chosen, clock, found)
             if result.plan.computes_low:
                 return result
         result = _rewrite(flat, chosen, clock, found)
         return replace(result, end_casts=end_casts) if end_casts else result
+
+
+def rewrite_in_form(flat: FlatGraph, options: RewriteOptions, found: Findings) -> RewriteResult:
+    """Do what `rewrite_freely` does to a model that stands in the form in which it starts."""
+    with paused_gc():
+        return _rewrite(flat, options, _Clock(), found)
 
 
 def _with_ends(flat: FlatGraph, options: RewriteOptions) -> tuple[FlatGraph, int]:
@@ -283,8 +289,11 @@ def _with_ends(flat: FlatGraph, options: RewriteOptions) -> tuple[FlatGraph, int
     return flat, casts + of_ends
 
 
-def _single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:
-    """Return the float32 form of a model in other types; None for most, which are in none."""
+def float32_form(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:
+    """Return the float32 form of a model in other types, in which a rewrite starts; None for most.
+
+    These have nothing in another type than float32 and the 16-bit one of the options.
+    """
     if not mentions(flat, [dtype for dtype in OTHERS if dtype is not options.low]):
         return None
     from amp_rewrite.rewriting.widen import single_precision
@@ -303,7 +312,7 @@ def scaled_by_measures(
         flat = read_source(model, inline_functions=options.inline_functions)
         options = for_model(options, flat)
         flat, _ = _with_ends(flat, options)
-        flat = _single_precision(flat, options) or flat
+        flat = float32_form(flat, options) or flat
         before = _planned(flat, options, _Clock())
         return _scaling(before, Needs(before.context, measured, before.course))
 

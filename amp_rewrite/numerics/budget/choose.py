@@ -189,7 +189,7 @@ class Choices:
                 fails = rate
 
     def _is_settled(self, holds: float, fails: float) -> bool:
-        """Tell whether no other choice is between two rates: each keeps what smaller ones keep."""
+        """Tell whether no other choice is between two rates: mostly each keeps what smaller do."""
         if holds == math.inf or not fails:
             return False
         return holds / fails < _FINE or len(self._cuts[holds]) - len(self._cuts[fails]) <= 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.budget.differentiated import Differentiated, End
-from amp_rewrite.numerics.budget.roundings import Rounding
+from amp_rewrite.numerics.budget.roundings import CAST, Rounding
 from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.slices import ENOUGH, QUANTITIES, Slices
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
@@ -121,6 +121,11 @@ def measure(
             add(-1, each, values, _DRAWS_OF_VARIANT)
     table = np.array(squares).reshape(len(rows), len(model.roundings))
     table[~np.isfinite(table)] = math.inf
+    names = painter.flat.value_names
+    own = {names[r.value]: k for k, r in enumerate(model.roundings) if r.kind == CAST}
+    for of_row, row in zip(table, rows, strict=True):
+        if row.end.name in model.wide and row.end.name in own:
+            of_row[own[row.end.name]] = 0
     lost = _overflowing(painter, peaks)
     table[:, [rounding.value in lost for rounding in model.roundings]] = math.inf
     tops = {end: [_height(end, each) for each in reached] for end in model.ends}

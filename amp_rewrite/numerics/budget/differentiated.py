@@ -28,7 +28,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
-from amp_rewrite.numerics.budget.roundings import CAST, Errors, Rounding, is_float32
+from amp_rewrite.numerics.budget.roundings import Errors, Rounding, is_float32
 from amp_rewrite.numerics.budget.taken_branches import put_taken_branches
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows
 from amp_rewrite.numerics.emulate.model import is_exact
@@ -76,12 +76,15 @@ class Differentiated:
         ends: Where their errors are measured.
         unreached: Number of a float32 value -> why its rounding is not measured.
         masked: Finds the rows that attention masks whole.
+        wide: The names of outputs that stay float32, and by which no node decides: what is rounded
+            for a 16-bit node that reads one is not rounded as an output.
     """
 
     roundings: tuple[Rounding, ...]
     ends: tuple[End, ...]
     unreached: Mapping[int, str]
     masked: MaskedRows
+    wide: frozenset[str]
     _session: Float32Session
     _values: Float32Session
     _directions: Mapping[str, str]
@@ -146,6 +149,7 @@ class _Build:
         self.plain = self.b.child(self.model.graph)  # for nodes of which nobody asks shapes
         self.plain.annotates = False
         self.errors = Errors(painter, self.model, self.b)
+        self.decided = set[str]()
 
     def run(self) -> Differentiated:
         ends, b, errors = self._ends(), self.b, self.errors
@@ -177,21 +181,17 @@ class _Build:
             for number in outer
             if number not in reached
         }
-        through = self._through_readers(seeds, reached)
         for number in reached:
-            errors.add(number, self.plain, is_shared=number not in through)
-        products: dict[tuple[ir.Value, bool], list[ir.Value]] = {}
-        vectors: dict[ir.Value, ir.Value] = {}
-        parts = list[ir.Value]()
-        for (value, kind), error in errors.roundings.items():
-            is_through = kind == CAST and value in through
-            if (error, is_through) not in products:
-                gradient = (through if is_through else reached)[value]
-                if gradient not in vectors:
-                    vectors[gradient] = self._vector(gradient)
-                vector = self._vector(error)
-                products[error, is_through] = self._products(vectors[gradient], vector)
-            parts += products[error, is_through]
+            errors.add(number, self.plain)
+        products: dict[ir.Value, list[ir.Value]] = {}
+        vectors: dict[int, ir.Value] = {}
+        for rounding, error in errors.roundings.items():
+            if error not in products:
+                value = rounding.value
+                if value not in vectors:
+                    vectors[value] = self._vector(reached[value])
+                products[error] = self._products(vectors[value], self._vector(error))
+        parts = [part for error in errors.roundings.values() for part in products[error]]
         probed = found[-1] if probes and isinstance(found[-1], ir.Value) else None
         unreached |= {} if probed is not None else dict.fromkeys(inner, "no gradient reaches it")
         parts += [] if probed is None else [probed]
@@ -207,6 +207,7 @@ class _Build:
         peaks = self._peaks(reached)
         given = self.painter.model
         masked = MaskedRows(given, [v.name or "" for v in (*given.graph.inputs, *_results(given))])
+        low_ends = {value.name or "" for value in self.painter.ends}
         plain = self._plain((*(end.name for end in ends), *masked.axes))
         outputs = self.model.graph.outputs
         outputs.clear()
@@ -219,6 +220,7 @@ class _Build:
             ends,
             unreached | self._unknown({*outer, *inner}),
             masked,
+            frozenset(end.name for end in ends if not end.decides) - self.decided - low_ends,
             Float32Session(self.model, "the model with its gradients", with_gradients=True),
             plain,
             {name: value.name or "" for name, value in directions.items()},
@@ -251,6 +253,7 @@ class _Build:
             name = flat.value_names[flat.inputs_of(i)[0]]
             value = self.errors.values.get(name)
             if value is not None and value.const_value is None:
+                self.decided.add(name)
                 ends.setdefault(name, End(name, i, saturates))
         return tuple(ends.values())
 
@@ -283,22 +286,6 @@ class _Build:
     def _vector(self, value: ir.Value) -> ir.Value:
         """Return the elements of a value in one dimension."""
         return self.plain.op("Reshape", value, self.plain.constant([-1]))
-
-    def _through_readers(
-        self, seeds: Mapping[ir.Value, ir.Value], reached: Mapping[int, ir.Value]
-    ) -> dict[int, ir.Value]:
-        """Return, of outputs that stay float32, the gradients through what reads them alone.
-
-        What is rounded for a reader in 16 bits is not rounded as an output.
-        """
-        names, ends = self.painter.flat.value_names, {v.name for v in self.painter.ends}
-        outputs = {v.name for v in self.painter.model.graph.outputs} - ends
-        found = dict[int, ir.Value]()
-        for number, gradient in reached.items():
-            seed = seeds.get(self.errors.values[names[number]])
-            if names[number] in outputs and seed is not None and gradient is not seed:
-                found[number] = self.plain.sub(gradient, seed)
-        return found
 
     def _products(self, gradient: ir.Value, error: ir.Value) -> list[ir.Value]:
         """Return the sum of gradient times error, and that of its square, of one element each."""

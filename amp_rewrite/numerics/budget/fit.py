@@ -86,6 +86,7 @@ class Choice:
         predicted: The predicted error by the limit.
         loss: The measured error by the limit.
         holds: Whether both are at most 1.
+        share: The share of the limit that it was made for.
     """
 
     keep: tuple[int, ...]
@@ -93,6 +94,7 @@ class Choice:
     predicted: float
     loss: float
     holds: bool
+    share: float = 1.0
 
 
 @dataclass
@@ -115,6 +117,7 @@ class Fit:
     lifts: bool = False
     runs: int = 0
     _made: dict[bytes, Choice] = field(default_factory=dict[bytes, Choice])
+    _most: Array | float = math.inf
 
     def run(self) -> Choice | None:
         """Choose, run, and choose for less until both hold; then for more while there are runs.
@@ -152,39 +155,56 @@ class Fit:
 
     def choose(self, share: float) -> Choice:
         """Return the choice for a share of the limit, and run it."""
-        keep, predicted = self._choices.within(share)
+        return self._chosen(self._choices.within(share)[0], share)
+
+    def for_calls(self, choice: Choice, failed: FedBack) -> Choice | None:
+        """Return one with less error than a choice has where it fails after many calls.
+
+        That is in states, which carry errors on, or where they pass in other outputs. Where nothing
+        would be in 16 bits, less of the limit is left for other data. None if there is no other
+        choice.
+        """
+        rounded = self._choices.prices.rounded(self._low(choice.rules))
+        errors = np.sqrt(self.measured.squares[:, rounded].sum(axis=1))
+        worse = {output.name for output in failed.outputs if not output.ok}
+        rows = [row.end.name for row in self.measured.rows]
+        names = worse & {*failed.states} & {*rows} or worse
+        parts = np.where([name in names for name in rows], _PART * errors, np.inf)
+        self._most = np.minimum(self._most, parts)
+        found, before = choice, self._low(choice.rules)
+        for share in (choice.share, choice.share**0.5, 1.0):
+            limits = np.minimum(self.limits * share, self._most)
+            found = self._chosen(self._choices_within(limits).within(1.0)[0], share)
+            if found.holds and self._low(found.rules).any():
+                break
+        return None if np.array_equal(self._low(found.rules), before) else found
+
+    def _chosen(self, keep: tuple[int, ...], share: float) -> Choice:
+        """Return a choice, with what is predicted and measured of it."""
         rules = self._rules(keep)
         low = self._low(rules)
         key = low.tobytes()
         if key not in self._made:  # other rules may give a painting that was run
-            loss = self.loss_of(rules)
-            self._made[key] = Choice(keep, rules, predicted, loss, loss <= 1 and predicted <= 1)
+            loss, predicted = self.loss_of(rules), self._choices.prices.predicted(low)
+            holds = loss <= 1 and predicted <= 1
+            self._made[key] = Choice(keep, rules, predicted, loss, holds, share)
             self.runs += 1
         return self._made[key]
 
     @cached_property
     def _choices(self) -> Choices:
+        return self._choices_within(self.limits)
+
+    def _choices_within(self, limits: Array) -> Choices:
         squares = self.measured.squares.copy()
         unusual = np.array([row.batch < 0 for row in self.measured.rows], np.bool_)
         squares[np.ix_(unusual, ~self._is_lifted)] = 0  # rules look after those
         squares[unusual] /= _VARIANT**2
-        allowed = np.maximum(self.limits**2, np.finfo(np.float64).tiny)
+        allowed = np.maximum(limits**2, np.finfo(np.float64).tiny)
         shares = np.minimum(squares / allowed[:, None], _INFINITE)
         prices = Prices(self.painter, self.measured.roundings, shares)
         fixed = ~self._low(self._rules(()))
         return Choices(prices, fixed, lambda nodes: self._low(self._rules(nodes)))
-
-    def for_calls(self, choice: Choice, failed: FedBack) -> Fit:
-        """Return the fit for less error than a choice has where it fails after many calls.
-
-        That is in states, which carry errors on, or where they pass in other outputs.
-        """
-        rounded = self._choices.prices.rounded(self._low(choice.rules))
-        errors = np.sqrt(self.measured.squares[:, rounded].sum(axis=1))
-        worse = {output.name for output in failed.outputs if not output.ok}
-        chosen = [row.end.name in (worse & {*failed.states} or worse) for row in self.measured.rows]
-        limits = np.where(chosen, np.minimum(self.limits, _PART * errors), self.limits)
-        return Fit(self.painter, self.measured, limits, self.loss_of, lifts=self.lifts)
 
     def _low(self, rules: tuple[NodeRule, ...]) -> Array:
         return self.painter.paint(rules).painting.allow

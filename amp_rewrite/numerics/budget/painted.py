@@ -7,7 +7,7 @@ from typing import get_args
 
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import LOW, Precision
+from amp_rewrite.dtypes import FLOAT32, LOW, Precision
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import ABSENT
@@ -43,7 +43,11 @@ def painting_of(
             remedy="leave one of the two away; only the target may be named",
         )
     mixed = load(rewritten)
-    kept = RewriteOptions(precision=_precision_of(mixed), target=options.target)
+    ends = (*mixed.graph.inputs, *mixed.graph.outputs)
+    wide = tuple(v.name for v in ends if v.name and v.dtype == FLOAT32.ir)
+    kept = RewriteOptions(
+        precision=_precision_of(mixed), target=options.target, keep_io_types=wide or False
+    )
     painter = Repainter.of(original, for_model(kept, mixed))
     return painter, _painted(painter, mixed)
 

@@ -95,10 +95,10 @@ class Errors:
         outer = [number for number, name in named if name in self.values]
         return outer, [number for number, name in named if name in self.inner]
 
-    def add(self, number: int, b: Builder, *, is_shared: bool) -> None:
-        """Add the errors of a value of the main graph; what only moves another may share it."""
+    def add(self, number: int, b: Builder) -> None:
+        """Add the errors of a value of the main graph; what only moves another has its error."""
         moved = Rounding(self._moved(number), CAST)
-        if is_shared and moved in self.roundings:
+        if moved in self.roundings:
             self.roundings[Rounding(number, CAST)] = self.roundings[moved]
             return
         value = self.values[self._painter.flat.value_names[number]]

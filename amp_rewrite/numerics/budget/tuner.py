@@ -88,15 +88,12 @@ class Tuner:
         """
         assert self._fit is not None, "many calls are made of what was tuned"
         assert self._choice is not None
-        before = self._choice
         try:
             with time_limit(ends):
-                self._fit = self._fit.for_calls(before, failed)
-                choice = self._fit.choose(1.0)
+                choice = self._fit.for_calls(self._choice, failed)
         except OutOfTimeError:
             return None
-        is_new = self._painting(choice.rules) != self._painting(before.rules)
-        return self._tuning(choice) if is_new else None
+        return None if choice is None else self._tuning(choice)
 
     def untuned(self) -> Tuning:
         """Return the choice where the time is over: everything in float32."""

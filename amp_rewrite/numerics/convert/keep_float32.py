@@ -5,7 +5,9 @@ First what made-up inputs show of a model that overflows on them, then what the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from amp_rewrite.errors import AmpError, GradientError, warn
 from amp_rewrite.numerics.budget.tolerance import Tolerance
@@ -106,28 +108,34 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
     terms.progress("measuring what rounding adds")
     report = before.made.verification
     loss = tolerance.loss(with_device(report.outputs, report.device))
-    try:
-        kept = tuner.tuned(terms.ends(), before=loss)
-    except GradientError:
-        return None
-    except AmpError as error:
-        warn(f"the error budget was not measured: {error}")
-        return None
+    kept = _tuned(partial(tuner.tuned, terms.ends(), before=loss))
     if kept is None:
         return None
-    found = first = _kept(work, terms, kept, tuner) if kept.rules else before
+    first = found = _kept(work, terms, kept, tuner) if kept.rules else before
     for _ in range(_CHOICES_FOR_CALLS):
         failed = found.made.verification.fed_back
         if failed is None or not failed.failures:
             break
         terms.progress("choosing for many calls")
-        kept = tuner.for_calls(failed, terms.ends())
-        if kept is None:
+        kept = _tuned(partial(tuner.for_calls, failed, terms.ends()))
+        if kept is None or not kept.is_low:
             break
         found = _kept(work, terms, kept, tuner)
     return found if found.made.ok else first
 
 
+def _tuned(choose: Callable[[], Tuning | None]) -> Tuning | None:
+    """Return what is chosen; None where nothing can be, as without gradients."""
+    try:
+        return choose()
+    except GradientError:
+        return None
+    except AmpError as error:
+        warn(f"the error budget did not choose: {error}")
+        return None
+
+
 def _kept(work: Work, terms: Terms, kept: Tuning, tuner: Tuner) -> Trial:
+    """Return the conversion with a choice, without the models that were run."""
     work = replace(work, found=work.found.with_rules(kept.rules), kept=kept)
-    return tried(work, terms, tuner.original)
+    return tried(work, terms, tuner.original)._replace(run=None)

@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import Objects, shared_objects
 from amp_rewrite.oplists import NodeRule, OpLists
 from amp_rewrite.oplists.files import PAINTED
-from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
+from amp_rewrite.rewriting.api import RewriteResult, float32_form, rewrite_in_form
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import Absorbed
@@ -61,6 +61,7 @@ class Repainter:
         """
         flat = read_source(source, inline_functions=options.inline_functions)
         options = for_model(options, flat)
+        flat = float32_form(flat, options) or flat
         lists, objects = lists_of(options), shared_objects(flat)
         flat.customs = lists.customs
         options.check_names(flat)
@@ -107,7 +108,7 @@ class Repainter:
         Raises:
             StrictError: The option `strict` is set, and the rewrite is not complete.
         """
-        return rewrite_freely(self.flat, replace(self.options, overflow=KEEP), self.found)
+        return rewrite_in_form(self.flat, replace(self.options, overflow=KEEP), self.found)
 
     def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
         """Return the painting that a rewrite with these rules and what was known before has."""
