@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, DataError
 from amp_rewrite.numerics.budget.differentiated import Differentiated, End
 from amp_rewrite.numerics.budget.roundings import CAST, Rounding
+from amp_rewrite.numerics.compare.made_up_inputs import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.slices import ENOUGH, QUANTITIES, Slices
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
@@ -87,13 +88,13 @@ def measure(
 
     Raises:
         GradientError: The opset is too old and cannot be raised, or no output is float32.
-        AmpError: The model does not run on a batch.
+        AmpError: The model does not run on a batch, or its outputs are finite on none.
     """
     chosen = [feeds[k] for k in _spaced(len(feeds), BATCHES)]
-    unusual = list(_unusual(chosen[0])) if variants else []
+    plain = next((each for each in chosen if nonfinite_input(each) is None), chosen[0])
+    unusual = list(_unusual(plain)) if variants else []
     model = Differentiated.of(painter, [*chosen, *unusual])
-    reached = [model.at_ends(each) for each in chosen]
-    masked = [_masked(model, *each) for each in zip(chosen, reached, strict=True)]
+    chosen, reached, masked = _finite(model, chosen)
     scales = {end: _scale(end, reached) for end in model.ends}
     generator = np.random.default_rng(0)
     rows, squares = list[Row](), list[Array]()
@@ -169,6 +170,8 @@ def _drawn(
         array = values[end.name]
         scale = np.broadcast_to(scales[end], array.shape)
         drawn = _directions(array, each, generator) / (scale * math.sqrt(array.size))
+        if end.shared:
+            drawn = drawn - drawn.mean(axis=end.shared, keepdims=True)
         if end.name in apart:
             drawn[:, apart[end.name]] = 0
         directions[end.name][part] = drawn
@@ -188,6 +191,29 @@ def _directions(like: Array, count: int, generator: np.random.Generator) -> Arra
     if like.size > count:
         return generator.standard_normal((count, *like.shape), np.float32)
     return np.eye(like.size).reshape(-1, *like.shape) * math.sqrt(like.size)
+
+
+def _finite(
+    model: Differentiated, feeds: Sequence[Feeds]
+) -> tuple[list[Feeds], list[Mapping[str, Array]], list[Mapping[str, Array]]]:
+    """Return the batches on which the outputs are finite, the values at ends, and masked rows.
+
+    Raises:
+        DataError: There is none.
+    """
+    found, lost = list[tuple[Feeds, Mapping[str, Array], Mapping[str, Array]]](), ""
+    names = [end.name for end in model.ends if not end.decides]
+    for each in feeds:
+        values = model.at_ends(each)
+        masked = _masked(model, each, values)
+        of_this = lost_in({name: values[name] for name in names}, masked)
+        lost = lost or of_this or ""
+        found += [] if of_this else [(each, values, masked)]
+    if not found:
+        remedy = "pass data on which it is finite"
+        raise DataError("no batch says what rounding adds", found=lost, remedy=remedy)
+    chosen, reached, masked = zip(*found, strict=True)
+    return [*chosen], [*reached], [*masked]
 
 
 def _masked(

@@ -48,6 +48,10 @@ _SATURATING = ("Softmax", "Sigmoid", "Exp")
 """Operators of probabilities: they hide an error where a batch is certain, and no other one."""
 
 
+FIRST_OF_ONE_AXIS = 13
+"""The opset in which a Softmax goes along one axis, not along all from one on."""
+
+
 class End(NamedTuple):
     """Where errors are measured: an output, or the operand of a node that decides.
 
@@ -55,11 +59,14 @@ class End(NamedTuple):
         name: The name of the value.
         node: The index of the node that decides by it; ABSENT for an output.
         saturates: Whether the node makes an output of it, a probability.
+        shared: The axis along which an error that all elements share changes nothing, from the end;
+            0 for none. That of a Softmax, which goes along the last one by default.
     """
 
     name: str
     node: int = ABSENT
     saturates: bool = False
+    shared: int = 0
 
     @property
     def decides(self) -> bool:
@@ -245,6 +252,7 @@ class _Build:
     def _ends(self) -> tuple[End, ...]:
         graph, flat = self.model.graph, self.painter.flat
         ends = {v.name or "": End(v.name or "") for v in graph.outputs if is_float32(v) and v.name}
+        opset = self.painter.model.graph.opset_imports.get("", FIRST_OF_ONE_AXIS)
         probabilities = {_probability(v) for v in self.painter.model.graph.outputs}
         for i, node in enumerate(self.painter.nodes):
             saturates = node in probabilities
@@ -254,7 +262,7 @@ class _Build:
             value = self.errors.values.get(name)
             if value is not None and value.const_value is None:
                 self.decided.add(name)
-                ends.setdefault(name, End(name, i, saturates))
+                ends.setdefault(name, End(name, i, saturates, _shared(node, value, opset)))
         return tuple(ends.values())
 
     def _plain(self, names: Iterable[str]) -> Float32Session:
@@ -332,6 +340,16 @@ def _probability(output: ir.Value) -> ir.Node | None:
     while node is not None and (node.op_type == "Div" or is_exact(node)):
         node = None if not node.inputs or node.inputs[0] is None else node.inputs[0].producer()
     return node if node is not None and node.op_type in _SATURATING else None
+
+
+def _shared(node: ir.Node, operand: ir.Value, opset: int) -> int:
+    """Return the axis along which a Softmax makes 1 of all, from the end; 0 for none or several."""
+    if node.op_type != "Softmax" or operand.shape is None:
+        return 0
+    axis, rank = node.attributes.get("axis"), len(operand.shape)
+    along = (-1 if opset >= FIRST_OF_ONE_AXIS else 1) if axis is None else axis.as_int()
+    along -= rank if along >= 0 else 0
+    return along if along == -1 or opset >= FIRST_OF_ONE_AXIS else 0
 
 
 def _value(name: str, dtype: ir.DataType, dims: Sequence[int | None] | None) -> ir.Value:

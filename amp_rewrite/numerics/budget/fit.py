@@ -8,7 +8,7 @@ eight times. A choice is accepted only if both hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -50,6 +50,9 @@ _CLOSE = 1.4
 
 Evidence: with 1.2 five choices for minilm_l3 and oww_embedding take a run more each, and keep as
 many nodes."""
+
+_NEAR = 1.05
+"""The same as long as nothing in 16 bits is found."""
 
 _ROOM = 8.0
 """How far below the largest number of the type a value stays that the rules kept float32.
@@ -117,16 +120,17 @@ class Fit:
     lifts: bool = False
     runs: int = 0
     _made: dict[bytes, Choice] = field(default_factory=dict[bytes, Choice])
-    _most: Array | float = math.inf
 
     def run(self) -> Choice | None:
         """Choose, run, and choose for less until both hold; then for more while there are runs.
 
         The error on other data may be larger, so that less than the limit is aimed at; what only
-        just holds is the answer where nothing better is found. None if the time is over before.
+        just holds is the answer where nothing else in 16 bits is found. None if the time is over
+        before.
         """
         best: Choice | None = None
         fair: Choice | None = None
+        none: Choice | None = None
         choice: Choice | None = None
         share, holds, fails = 1.0, 0.0, 0.0
         for _ in range(_ROUNDS):
@@ -134,16 +138,20 @@ class Fit:
                 choice = self.choose(share)
             except OutOfTimeError:
                 break
+            is_low = self._low(choice.rules).any()
+            none = none if is_low else choice
             if choice.holds and choice.loss <= _AIM:
                 holds = share
-                if best is None or len(choice.keep) <= len(best.keep):
+                if is_low and (best is None or len(choice.keep) <= len(best.keep)):
                     best = choice
             else:
                 fails = share
-                fair = choice if choice.holds and fair is None else fair
-                if not self._low(choice.rules).any():
+                if choice.holds and (fair is None or choice.loss < fair.loss):
+                    fair = choice
+                if not is_low:
                     break
-            is_close = bool(holds and (not fails or fails / holds < _CLOSE))
+            close = _NEAR if best is None and fair is None else _CLOSE
+            is_close = bool(holds and (not fails or fails / holds < close))
             if is_close or self.runs >= RUNS:
                 break
             if holds:
@@ -151,33 +159,48 @@ class Fit:
             else:
                 better = max(_LEAST, _MARGIN * _AIM / choice.loss if choice.loss else 1.0)
                 share = min(share * _MARGIN, choice.predicted * better)
-        return best or fair or choice
+        return best or fair or none or choice
 
     def choose(self, share: float) -> Choice:
         """Return the choice for a share of the limit, and run it."""
         return self._chosen(self._choices.within(share)[0], share)
 
-    def for_calls(self, choice: Choice, failed: FedBack) -> Choice | None:
-        """Return one with less error than a choice has where it fails after many calls.
+    def for_calls(self, choice: Choice, failed: FedBack) -> Iterator[Choice]:
+        """Yield choices with less and less error than one where it fails after many calls.
 
-        That is in states, which carry errors on, or where they pass in other outputs. Where nothing
-        would be in 16 bits, less of the limit is left for other data. None if there is no other
-        choice.
+        First in the states that fail, since they carry errors on, or else in the outputs that do;
+        then in all states, and in both. Where nothing would be in 16 bits, less of the limit is
+        left for other data.
         """
-        rounded = self._choices.prices.rounded(self._low(choice.rules))
-        errors = np.sqrt(self.measured.squares[:, rounded].sum(axis=1))
-        worse = {output.name for output in failed.outputs if not output.ok}
+        before = self._low(choice.rules)
+        squares = self.measured.squares[:, self._choices.prices.rounded(before)]
+        errors = np.sqrt(squares.sum(axis=1))
         rows = [row.end.name for row in self.measured.rows]
-        names = worse & {*failed.states} & {*rows} or worse
-        parts = np.where([name in names for name in rows], _PART * errors, np.inf)
-        self._most = np.minimum(self._most, parts)
-        found, before = choice, self._low(choice.rules)
-        for share in (choice.share, choice.share**0.5, 1.0):
-            limits = np.minimum(self.limits * share, self._most)
-            found = self._chosen(self._choices_within(limits).within(1.0)[0], share)
+        states = {*failed.states} & {*rows}
+        worse = {output.name for output in failed.outputs if not output.ok}
+        first = worse & states or worse
+        made = {before.tobytes()}
+        sets = [*dict.fromkeys(map(frozenset, (first, states, first | states)))]
+        for part in (_PART, _PART**2, _PART**3):
+            for names in [*sets]:
+                most = np.where([name in names for name in rows], part * errors, np.inf)
+                found = self._within(most, choice.share)
+                low = self._low(found.rules)
+                if not low.any():
+                    sets.remove(names)
+                elif low.tobytes() not in made:
+                    made.add(low.tobytes())
+                    yield found
+
+    def _within(self, most: Array, share: float) -> Choice:
+        """Return a choice with at most some errors, and within a share of the limits if it can."""
+        for part in (share, share**0.5):
+            limits = np.minimum(self.limits * part, most)
+            found = self._chosen(self._choices_within(limits).within(1.0)[0], part)
             if found.holds and self._low(found.rules).any():
-                break
-        return None if np.array_equal(self._low(found.rules), before) else found
+                return found
+        limits = np.minimum(self.limits, most)
+        return self._chosen(self._choices_within(limits).within(1.0)[0], 1.0)
 
     def _chosen(self, keep: tuple[int, ...], share: float) -> Choice:
         """Return a choice, with what is predicted and measured of it."""
@@ -287,4 +310,5 @@ def _is_estimate(mark: Mark) -> bool:
     """Tell whether a mark is about accuracy, which was measured, and by no wish of the user."""
     reason = mark.reason
     is_wish = reason in (Reason.DENY_OP, Reason.DENIED) or str(reason).startswith("rule:")
-    return reason.danger and not is_wish and reason not in OVERFLOWS
+    is_of_calls = reason is Reason.CARRIED_OVER_CALLS  # of which one was measured
+    return reason.danger and not is_wish and not is_of_calls and reason not in OVERFLOWS

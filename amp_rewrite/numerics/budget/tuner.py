@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import silent
@@ -19,7 +21,7 @@ from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import FedBack, with_device
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.numerics.inputs.batches import Feeds
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.api import rewrite_as_found
@@ -75,25 +77,26 @@ class Tuner:
                     self._losses[self._painting(())] = before / self._limit
                 self._before = self.loss(()) * self._limit
                 limits = limits_of(measured, self.tolerance)
-                self._fit = Fit(painter, measured, limits, self.loss, lifts=self.lifts)
-                choice = self._fit.run()
+                choice = self._fitted(Fit(painter, measured, limits, self.loss, lifts=self.lifts))
+                is_left = choice is not None and self._low(choice.rules).any()
+                certain = np.array([row.end.saturates for row in measured.rows], np.bool_)
+                if not is_left and certain.any():  # what a probability hides is let alone
+                    limits = np.where(certain, np.inf, limits)
+                    fit = Fit(painter, measured, limits, self.loss, lifts=self.lifts)
+                    choice = self._fitted(fit) or choice
         except OutOfTimeError:
             return None
         return None if choice is None else self._tuning(choice)
 
-    def for_calls(self, failed: FedBack, ends: float) -> Tuning | None:
-        """Return a choice for the error that the last one has after many calls.
-
-        None if there is no other one, or the time is over before.
-        """
+    def for_calls(self, failed: FedBack) -> Iterator[Tuning]:
+        """Yield choices for the error that the last one has after many calls."""
         assert self._fit is not None, "many calls are made of what was tuned"
         assert self._choice is not None
-        try:
-            with time_limit(ends):
-                choice = self._fit.for_calls(self._choice, failed)
-        except OutOfTimeError:
-            return None
-        return None if choice is None else self._tuning(choice)
+        yield from map(self._tuning, self._fit.for_calls(self._choice, failed))
+
+    def _fitted(self, fit: Fit) -> Choice | None:
+        self._fit = fit
+        return fit.run()
 
     def untuned(self) -> Tuning:
         """Return the choice where the time is over: everything in float32."""
@@ -109,7 +112,7 @@ class Tuner:
     def _tuning(self, choice: Choice) -> Tuning:
         painter, fit, self._choice = self.painter, self._fit, choice
         names = [painter.nodes[i].name or "" for i in choice.keep]
-        low = painter.paint(choice.rules).painting.allow
+        low = self._low(choice.rules)
         return Tuning(
             keep=tuple(names),
             allow=tuple(rule.node for rule in choice.rules if rule.list is ListName.ALLOW),
@@ -136,7 +139,10 @@ class Tuner:
 
     def _painting(self, rules: tuple[NodeRule, ...]) -> bytes:
         """Return the same for rules that give the same painting."""
-        return self.painter.paint(rules).painting.allow.tobytes()
+        return self._low(rules).tobytes()
+
+    def _low(self, rules: tuple[NodeRule, ...]) -> Array:
+        return self.painter.paint(rules).painting.allow
 
     def _run(self, rules: tuple[NodeRule, ...]) -> float:
         painter, tolerance = self.painter, self.tolerance

@@ -1,8 +1,6 @@
 """States that go in and come out at each call: a small error of each of many calls shows.
 
-An output is a state if an input of its name, words of time aside, is the same one call earlier, and
-either their names say so (`past` and `present`, `state`, `cache`, `h` and `hn`) or it is arithmetic
-of that input. Both models are called many times, each with the states that it made itself.
+Both models are called many times, each with the states (inputs/fed_states.py) that it made itself.
 
 Evidence: an exponential mean of a stream (tests/numerics/compare/test_fed_back.py): of one call it
 passes; after 1,000 calls it is a tenth off.
@@ -10,22 +8,17 @@ passes; after 1,000 calls it is a tenth off.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from amp_rewrite.graph.tensors import all_tensors
-from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.compare.distance import Comparer, add_feed
 from amp_rewrite.numerics.compare.made_up_inputs import lost_in
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import FedBack
 from amp_rewrite.numerics.inputs.batches import Feeds
-from amp_rewrite.numerics.inputs.consumers import Consumers, moves
-from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 
 CALLS = (32, 1000)
 """The fewest and the most calls."""
@@ -37,63 +30,7 @@ would let the verdict depend on the machine."""
 _LAST, _USUAL = 8, 32
 """How many of the last calls are compared, and how many of all say how large outputs are."""
 
-_STATES = frozenset(
-    {
-        *("past", "present", "prev", "previous", "next", "state", "states", "cache", "memory"),
-        *("mem", "carry", "h", "c", "hn", "cn", "h0", "c0"),
-    }
-)
-_BEFORE = frozenset({"in", "input", "past", "prev", "previous", "old", "init", "initial", "0"})
-_AFTER = frozenset({"out", "output", "present", "next", "new", "updated", "n", "final", "1"})
-_SHORT = {"hn": "h", "cn": "c", "h0": "h", "c0": "c"}
-
-# operators: arithmetic by which a state becomes the next one
-_ARITHMETIC = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Neg", "Max", "Min", "Clip", "Mod", "Where", "Sum", "Mean"),
-        *("Round", "Floor", "Abs"),
-    }
-)
-
 Values = Mapping[str, Any]
-
-
-def states_of(model: ir.Model, plausible: PlausibleInputs) -> dict[str, str]:
-    """Return input -> the output that it is one call later; shapes are compared when they run.
-
-    There have to be an input and an output besides that are none.
-    """
-    inputs = {v.name or "": v for v in model.graph.inputs if v.name in plausible.specs}
-    after = {_base(v.name or "", _AFTER): v for v in model.graph.outputs}
-    consumers, pairs = Consumers(model), dict[str, str]()
-    for name, value in inputs.items():
-        output = after.get(_base(name, _BEFORE))
-        if output is None or output is value:
-            continue
-        made = output.name or ""
-        if _STATES & {*_words(name), *_words(made)} or _is_arithmetic(consumers, value, output):
-            pairs[name] = made
-    has_others = len(pairs) < len(inputs) and len(set(pairs.values())) < len(model.graph.outputs)
-    return pairs if has_others else {}
-
-
-def _base(name: str, time_words: frozenset[str]) -> tuple[str, ...]:
-    return tuple(_SHORT.get(word, word) for word in _words(name) if word not in time_words)
-
-
-def _words(name: str) -> list[str]:
-    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.sub(r"[^a-z0-9]+", " ", split.lower()).split()
-
-
-def _is_arithmetic(consumers: Consumers, value: ir.Value, output: ir.Value) -> bool:
-    """Tell whether an output is arithmetic of an input."""
-
-    def passes(node: ir.Node, index: int) -> bool:
-        return moves(node, index) or operator(node) in _ARITHMETIC
-
-    uses = consumers.uses(value, passes)
-    return any(passes(node, index) and output in node.outputs for node, index in uses)
 
 
 def calls_fed_back(

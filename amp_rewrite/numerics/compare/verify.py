@@ -21,13 +21,14 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
-from amp_rewrite.numerics.compare.fed_back import calls_fed_back, states_of
+from amp_rewrite.numerics.compare.fed_back import calls_fed_back
 from amp_rewrite.numerics.compare.made_up_inputs import finite_feed
 from amp_rewrite.numerics.compare.stress_checks import StressChecks, many_steps
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches, count
+from amp_rewrite.numerics.inputs.fed_states import states_of
 from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.scalings import Scaling

@@ -5,11 +5,11 @@ First what made-up inputs show of a model that overflows on them, then what the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from amp_rewrite.errors import AmpError, GradientError, warn
+from amp_rewrite.errors import AmpError, GradientError, OutOfTimeError, warn
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tuner import Tuner
 from amp_rewrite.numerics.budget.tuning import Tuning
@@ -21,6 +21,7 @@ from amp_rewrite.numerics.convert.scale import has_outliers, measured
 from amp_rewrite.numerics.convert.work import Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 _CHOICES_FOR_CALLS = 4
 """How often is chosen where many calls fail with states fed back: the budget is one of one call."""
@@ -111,24 +112,32 @@ def _by_budget(before: Trial, terms: Terms) -> Trial | None:
     kept = _tuned(partial(tuner.tuned, terms.ends(), before=loss))
     if kept is None:
         return None
-    first = found = _kept(work, terms, kept, tuner) if kept.rules else before
+    first = _kept(work, terms, kept, tuner) if kept.rules else before
+    failed = first.made.verification.fed_back
+    if failed is None or not failed.failures:
+        return first
+    others = tuner.for_calls(failed)
     for _ in range(_CHOICES_FOR_CALLS):
-        failed = found.made.verification.fed_back
-        if failed is None or not failed.failures:
-            break
         terms.progress("choosing for many calls")
-        kept = _tuned(partial(tuner.for_calls, failed, terms.ends()))
-        if kept is None or not kept.is_low:
+        kept = _tuned(partial(_next, others, terms))
+        if kept is None:
             break
         found = _kept(work, terms, kept, tuner)
-    return found if found.made.ok else first
+        if found.made.ok:
+            return found
+    return first
+
+
+def _next(choices: Iterator[Tuning], terms: Terms) -> Tuning | None:
+    with time_limit(terms.ends()):
+        return next(choices, None)
 
 
 def _tuned(choose: Callable[[], Tuning | None]) -> Tuning | None:
-    """Return what is chosen; None where nothing can be, as without gradients."""
+    """Return what is chosen; None where nothing can be, as without gradients, or in time."""
     try:
         return choose()
-    except GradientError:
+    except (GradientError, OutOfTimeError):
         return None
     except AmpError as error:
         warn(f"the error budget did not choose: {error}")

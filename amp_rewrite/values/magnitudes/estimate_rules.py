@@ -75,6 +75,14 @@ def _mixed(*indices: int) -> EstimateRule:
     return rule
 
 
+def _bounded(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    """Put elements together as `_mixed`; a bound alone says nothing of what it bounds."""
+    known = [k for k, a in enumerate(operands) if a is not None]
+    if len(known) < len(operands) and all(op.of(k).is_point for k in known):
+        return None
+    return _mixed()(op, operands, samples)
+
+
 def _divided(op: Operation, a: Estimate, b: Estimate) -> Estimate | None:
     if not b.size:
         return None
@@ -308,15 +316,21 @@ RULES: Mapping[str, EstimateRule] = {
     # between -103 and 89, whatever float32 it is of
     "Log": _first(lambda _: Estimate(0.0, 10.0)),
     "MatMul": _matmul,
-    "Max": _mixed(),
+    "Max": _bounded,
     "Mean": _mixed(),
-    "Min": _mixed(),
+    "Min": _bounded,
     "Mul": _pair(lambda op, a, b: e.squared(a) if op.reads_one_value else e.multiply(a, b)),
     "Neg": _first(lambda a: a.scaled(-1.0)),
     "Pow": _power,
     "Reciprocal": _first(lambda a: Estimate(1 / a.size, 0.0) if a.size else None),
     "RMSNormalization": _normalized(1),
     "SimplifiedLayerNormalization": _normalized(1),
+    "ReduceL1": lambda op, operands, samples: _reduced(
+        op, [None if operands[0] is None else _magnitude(operands[0])], samples
+    ),
+    "ReduceL2": lambda op, operands, samples: (
+        None if (total := _reduced_squares(op, operands, samples)) is None else _root(total)
+    ),
     "ReduceSum": _reduced,
     "ReduceSumSquare": _reduced_squares,
     "Softmax": _softmax,

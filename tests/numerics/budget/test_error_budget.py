@@ -157,6 +157,37 @@ def test_what_a_16_bit_reader_rounds_is_not_rounded_as_an_output(moved: str) -> 
     assert low.predicted[moved] > 1e-4
 
 
+def test_an_output_in_16_bits_is_rounded() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[8,32] x) => (float[8,32] h, float[8,16] y) {
+    [a] r = MatMul(x, w) [b] h = Tanh(r) [d] y = MatMul(h, v) }"""
+    model = with_weights(text, w=(32, 32), v=(32, 16))
+    mixed = amp.rewrite(model, deny_nodes=["a", "b"], keep_io_types=False).model
+    assert amp.error_budget(model, feeds_of(model), rewritten=mixed).predicted["h"] > 1e-4
+
+
+def test_what_decides_by_an_output_is_not_left_out() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[8,32] x) => (float[8,32] h, float[8,32] p) {
+    [a] h = MatMul(x, w) [b] p = Softmax(h) }"""
+    model = with_weights(text, w=(32, 32))
+    budget = amp.error_budget(model, feeds_of(model), deny_nodes=["a"], allow_ops=["Softmax"])
+    assert budget.predicted["h"] > 0
+
+
+@pytest.mark.parametrize("places", [(0,), (3,), (0, 1, 2)])
+def test_batches_on_which_the_original_is_not_finite_do_not_count(places: tuple[int, ...]) -> None:
+    feeds = [feeds_of(MLP, seed) for seed in range(4)]
+    expected = amp.error_budget(MLP, [f for k, f in enumerate(feeds) if k not in places])
+    for k in places:
+        feeds[k]["x"][0, 0] = np.nan
+    found = amp.error_budget(MLP, feeds)
+    assert found.predicted == pytest.approx(expected.predicted, rel=0.3)
+    assert amp.tune(MLP, feeds, rtol=0.01).holds
+    with pytest.raises(DataError, match="no batch says what rounding adds; found the original giv"):
+        amp.error_budget(MLP, [feeds[k] for k in places])
+
+
 def test_an_offset_does_not_hide_an_error() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,64] y)'

@@ -17,9 +17,13 @@ from planted_faults import FAULTS
 
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError, SaveError
+from amp_rewrite.numerics.budget.contributions import measure
+from amp_rewrite.numerics.budget.fit import Fit, limits_of
 from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.budget.tune import tune
 from amp_rewrite.numerics.emulate import evaluate
+from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 TOLERANCE = Tolerance("max-relative", 0.01)
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -98,6 +102,48 @@ def endless() -> ir.Model:
           d = Identity(c) n = Tanh(h) }>
         [a] p = MatMul(l, w) [b] y = MatMul(p, v) }"""
     )
+
+
+def weighted(text: str, **weights: Any) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    arrays = ((name, np.asarray(array, np.float32)) for name, array in weights.items())
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in arrays)
+    return made
+
+
+def test_what_all_operands_of_a_softmax_share_is_no_error() -> None:
+    rng = np.random.default_rng(0)
+    made = weighted(
+        """g (float[8,16] x) => (float[8,5] p) { [e] h = MatMul(x, w) [m] l = MatMul(h, v)
+        [sq] q = Mul(h, h) [ss] s = ReduceSum<keepdims=1>(q, ax) [d] m = Sub(l, s)
+        [p] p = Softmax(m) }""",
+        w=3 * rng.standard_normal((16, 16)),
+        v=rng.standard_normal((16, 5)) / 16,
+    )
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1], np.int64), "ax"))
+    feeds = [{"x": rng.standard_normal((8, 16)).astype(np.float32)} for _ in range(3)]
+    found = tune(made, feeds, 0.01)
+    assert found.holds
+    assert not {"e", "m"} & {*found.keep}
+
+
+def test_a_choice_that_just_holds_is_better_than_float32_alone() -> None:
+    rng = np.random.default_rng(0)
+    made = weighted(
+        """g (float[4,16] x) => (float[4,4] y) {
+        [a] h = MatMul(x, w) [b] t = Tanh(h) [c] y = MatMul(t, v) }""",
+        w=rng.standard_normal((16, 16)),
+        v=rng.standard_normal((16, 4)),
+    )
+    painter = Repainter.of(made, RewriteOptions())
+    measured = measure(painter, [{"x": rng.standard_normal((4, 16)).astype(np.float32)}])
+
+    def loss_of(rules: Any) -> float:
+        return 0.95 if painter.paint(rules).painting.allow.any() else 0.0
+
+    found = Fit(painter, measured, limits_of(measured, Tolerance("error", 0.01)), loss_of).run()
+    assert found is not None
+    assert (found.loss, found.holds) == (0.95, True)
 
 
 def test_an_op_list_is_not_written_in_place_of_a_model_or_data(tmp_path: Path) -> None:

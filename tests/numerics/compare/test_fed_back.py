@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import numpy_helper
 
-import amp_rewrite as amp
-from amp_rewrite.numerics.compare.fed_back import states_of
 from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -67,55 +63,6 @@ def test_a_model_that_fails_on_one_call_is_not_called_again() -> None:
     assert report.verdict.status == "failed"
     assert not all(output.ok for output in report.outputs)
     assert report.fed_back is None
-
-
-def found(inputs: str, outputs: str, body: str) -> dict[str, str]:
-    model = amp.load(parsed(f"g ({inputs}) => ({outputs}) {{ {body} }}"))
-    return states_of(model, PlausibleInputs.of(model))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("past_conv", "present_conv"),
-        ("conv_cache", "new_conv_cache"),
-        ("state", "stateN"),
-        ("h", "hn"),
-        ("h0", "hn"),
-        ("cell_state_in", "cell_state_out"),
-        ("prevState", "nextState"),
-    ],
-)
-def test_states_are_found_by_their_names(before: str, after: str) -> None:
-    body = f"s = MatMul({before}, x) {after} = Tanh(s) y = MatMul(x, s)"
-    ends = (f"float[4,4] x, float[4,4] {before}", f"float[4,4] y, float[4,4] {after}")
-    assert found(*ends, body) == {before: after}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "e = Exp(x) a_out = Add(a, e) y = Exp(a_out)",
-        "k = Mul(a, a) m = Identity(k) e = Exp(x) a_out = Add(m, e) y = Exp(x)",
-        "n = Neg(a) e = Exp(x) a_out = Max(n, e) y = Exp(x)",
-    ],
-)
-def test_states_are_found_by_arithmetic(body: str) -> None:
-    assert found("float[4] x, float[4] a", "float[4] y, float[4] a_out", body) == {"a": "a_out"}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "body"),
-    [
-        ("float[4] x", "float[4] y", "y = Add(x, x)"),
-        ("float[4] x, float[4] t", "float[4] y", "s = Exp(t) y = Add(x, s)"),
-        ("float[4] x, float[4] a", "float[4] y, float[4] a_out", "a_out = Exp(a) y = Exp(x)"),
-        ("float[4] h", "float[4] hn", "hn = Tanh(h)"),
-        ("float[4] x, float[4] a", "float[4] y, float[4] b", "b = Add(a, x) y = Exp(b)"),
-    ],
-)
-def test_what_is_no_state_is_not_fed_back(inputs: str, outputs: str, body: str) -> None:
-    assert found(inputs, outputs, body) == {}
 
 
 def test_a_cache_that_grows_is_not_fed_back() -> None:

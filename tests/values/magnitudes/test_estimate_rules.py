@@ -76,6 +76,8 @@ def computed(a: Estimate, b: Estimate, terms: int) -> Estimate:
         ("y = Max(x, z)", e.mixed(X, Z)),
         ("y = Min(x, u, z)", e.mixed(X, Z)),
         ("y = Max(u, u)", None),
+        ("y = Max(u, half)", None),
+        ("y = Min(half, u)", None),
         ("y = Where(b, x, z)", e.mixed(X, Z)),
         ("y = Where(b, u, z)", Z),
         ("y = ReduceMax(n)", Estimate(1.0, 1.0, 1.0)),
@@ -224,3 +226,18 @@ def test_it_is_estimated_like_what_it_stands_for(fused: str, nodes: str) -> None
     assert a is not None
     assert b is not None
     assert a == pytest.approx(b, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "guard", ["Identity(n)", "Max(n, e)", "Max(e, n)", "Clip(n, e)", "Add(n, e)"]
+)
+@pytest.mark.parametrize(
+    "norm",
+    ["ReduceL2<keepdims=1>(x, axes)", "ReduceL1<keepdims=1>(x, axes)", "ReduceMax<keepdims=1>(a)"],
+)
+def test_what_is_divided_by_its_norm_is_not_said_to_be_large(norm: str, guard: str) -> None:
+    text = f"a = Abs(x) n = {norm} d = {guard} y = Div(x, d)"
+    estimate = estimate_of(
+        graph_of(text, "float[2,4] x", axes=np.array([1]), e=1e-12), {"x": (0.0, 2.0)}
+    )
+    assert estimate is None or estimate.size < 10
