@@ -109,7 +109,7 @@ def percent(ratio: float) -> str:
         return f"over {_MOST_PERCENT:,} %"
     if 0 < number < _LEAST_PERCENT:
         return f"less than {_LEAST_PERCENT} %"
-    return f"{number:.0f} %" if number >= _THREE_DIGITS else f"{number:.2g} %"
+    return f"{number:.0f} %" if round(number) >= _THREE_DIGITS else f"{number:.2g} %"
 
 
 def share(part: float, digits: int = 2) -> str:

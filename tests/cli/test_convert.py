@@ -48,10 +48,10 @@ def test_data_of_which_nothing_fits_16_bits_leave_nothing_to_write(
     assert convert(folder, "hot", "--data", folder / "large.npz", "--report", report) == 3
     out, err = capsys.readouterr()
     assert out.startswith("Not compared: output y is 0.9")
-    assert "nothing left in float16: no mix passes" in out
+    assert "nothing left in float16: found no mix that passes" in out
     assert err == ""
     verdict = json.loads(report.read_text())["verdict"]
-    assert verdict["nothing_left"] == "nothing left in float16: no mix passes"
+    assert verdict["nothing_left"] == "nothing left in float16: found no mix that passes"
     assert not (folder / "out.onnx").exists()
 
 

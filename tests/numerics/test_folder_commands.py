@@ -276,7 +276,7 @@ def test_a_folder_says_whether_all_models_were_verified(
     source, data = folders.optimum(tmp_path / "in"), {}
     for name in verified:
         data[name] = tmp_path / f"{name}.npz"
-        feeds: dict[str, Any] = make_inputs(source / name).batches[0]
+        feeds: dict[str, Any] = {**make_inputs(source / name).batches[0]}
         np.savez(data[name], **feeds)
     report = amp.convert_folder(source, tmp_path / "out", data=data or None)
     assert report.verdict.startswith(f"{word}: 2 of 2 models changed")

@@ -276,10 +276,12 @@ def _gaps(array: Array) -> Array:
 def _unusual(feeds: Feeds) -> Iterator[Feeds]:
     """Yield a batch with its float inputs large, small, and zero."""
     for factor in (30.0, 0.03, 0.0):
-        yield {
-            name: (array * factor).astype(array.dtype) if _is_float(array) else array
-            for name, array in feeds.items()
-        }
+        with np.errstate(over="ignore", invalid="ignore"):  # masks of -inf
+            scaled = {
+                name: (array * factor).astype(array.dtype) if _is_float(array) else array
+                for name, array in feeds.items()
+            }
+        yield scaled
 
 
 def _is_float(fed: object) -> bool:

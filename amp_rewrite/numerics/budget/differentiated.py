@@ -48,7 +48,7 @@ _SATURATING = ("Softmax", "Sigmoid", "Exp")
 """Operators of probabilities: they hide an error where a batch is certain, and no other one."""
 
 
-FIRST_OF_ONE_AXIS = 13
+_FIRST_OF_ONE_AXIS = 13
 """The opset in which a Softmax goes along one axis, not along all from one on."""
 
 
@@ -252,7 +252,7 @@ class _Build:
     def _ends(self) -> tuple[End, ...]:
         graph, flat = self.model.graph, self.painter.flat
         ends = {v.name or "": End(v.name or "") for v in graph.outputs if is_float32(v) and v.name}
-        opset = self.painter.model.graph.opset_imports.get("", FIRST_OF_ONE_AXIS)
+        opset = self.painter.model.graph.opset_imports.get("", _FIRST_OF_ONE_AXIS)
         probabilities = {_probability(v) for v in self.painter.model.graph.outputs}
         for i, node in enumerate(self.painter.nodes):
             saturates = node in probabilities
@@ -347,9 +347,9 @@ def _shared(node: ir.Node, operand: ir.Value, opset: int) -> int:
     if node.op_type != "Softmax" or operand.shape is None:
         return 0
     axis, rank = node.attributes.get("axis"), len(operand.shape)
-    along = (-1 if opset >= FIRST_OF_ONE_AXIS else 1) if axis is None else axis.as_int()
+    along = (-1 if opset >= _FIRST_OF_ONE_AXIS else 1) if axis is None else axis.as_int()
     along -= rank if along >= 0 else 0
-    return along if along == -1 or opset >= FIRST_OF_ONE_AXIS else 0
+    return along if along == -1 or opset >= _FIRST_OF_ONE_AXIS else 0
 
 
 def _value(name: str, dtype: ir.DataType, dims: Sequence[int | None] | None) -> ir.Value:

@@ -93,7 +93,7 @@ class Conversion(Shown):
             return f"nothing becomes {precision}: `explain` says why, node by node"
         limits = self.verification.tolerances
         within = f" rtol {max(limits.rtol, limits.atol):g}" if limits.strict else ""
-        return f"nothing left in {precision}: no mix passes{within}"
+        return f"nothing left in {precision}: found no mix that passes{within}"
 
     @property
     def verdict(self) -> Verdict:

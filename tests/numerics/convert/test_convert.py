@@ -135,7 +135,7 @@ def test_a_tolerance_that_only_float32_reaches_is_not_written_as_float32(tmp_pat
     found = amp.convert(model(w=0.1234), batches(), rtol=0.0)
     assert not found.ok
     assert not found.result.changed
-    reason = "nothing left in float16: no mix passes rtol 0"
+    reason = "nothing left in float16: found no mix that passes rtol 0"
     assert found.nothing_left == reason
     assert str(found.verdict).startswith(f"FAILED on 2 batches of your data: {reason}")
     with pytest.raises(VerdictError, match=reason):
