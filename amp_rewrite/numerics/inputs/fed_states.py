@@ -25,6 +25,9 @@ _STATES = frozenset(
         *("mem", "carry", "h", "c", "hn", "cn", "h0", "c0", "hidden", "cell"),
     }
 )
+_OF_LAYERS = frozenset({"hidden", "states"})
+"""The words that one layer of a network has for what it reads and makes, too."""
+
 _BEFORE = frozenset({"in", "input", "past", "prev", "previous", "old", "init", "initial"})
 _AFTER = frozenset({"out", "output", "present", "next", "new", "updated", "n", "final"})
 _FIRST, _LAST = frozenset({"0"}), frozenset({"1"})
@@ -59,11 +62,11 @@ def states_of(model: ir.Model, plausible: PlausibleInputs) -> dict[str, str]:
         if output is None:
             continue
         made = output.name or ""
-        tells = bool(_STATES & {*_words(name), *_words(made)})
-        tells = tells or _leads(consumers, value, output, _begins)
-        if tells or _leads(consumers, value, output, _computes):
+        words = _STATES & {*_words(name), *_words(made)}
+        begins = _leads(consumers, value, output, _begins)
+        if words or begins or _leads(consumers, value, output, _computes):
             pairs[name] = made
-        told = told or tells
+        told = told or begins or bool(words - _OF_LAYERS)
     has_others = told or len(set(pairs.values())) < len(model.graph.outputs)
     return pairs if len(pairs) < len(inputs) and has_others else {}
 

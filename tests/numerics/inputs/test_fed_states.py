@@ -80,6 +80,12 @@ def test_the_first_state_of_a_recurrent_layer_is_one(outputs: str) -> None:
     assert found("float[3,1,2] x, float[1,1,4] s_in", outputs, body) == {"s_in": "s_out"}
 
 
+def test_what_a_layer_of_a_network_makes_is_no_state() -> None:
+    body = "s = MatMul(hidden_states, mask) hidden_states_out = Add(hidden_states, s)"
+    inputs = "float[4,4] hidden_states, float[4,4] mask"
+    assert found(inputs, "float[4,4] hidden_states_out", body) == {}
+
+
 def test_a_product_of_what_is_computed_is_no_state() -> None:
     body = "k = Exp(x) a_out = MatMul(a, k) y = Exp(x)"
     ends = ("float[4,4] x, float[4,4] a", "float[4,4] y, float[4,4] a_out")
