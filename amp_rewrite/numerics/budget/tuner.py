@@ -31,8 +31,8 @@ from amp_rewrite.runtimes.ort.time_limit import time_limit
 Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
 
-_TINY = 1e-30
-"""Stands for a limit of 0."""
+_TINY, _ANY = 1e-30, 1e30
+"""They stand for a limit of 0, and for none: infinity by infinity is no number."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Tuner:
                 is_left = choice is not None and self._low(choice.rules).any()
                 certain = np.array([row.end.saturates for row in measured.rows], np.bool_)
                 if not is_left and certain.any():  # what a probability hides is let alone
-                    limits = np.where(certain, np.inf, limits)
+                    limits = np.where(certain, _ANY, limits)
                     fit = Fit(painter, measured, limits, self.loss, lifts=self.lifts)
                     choice = self._fitted(fit) or choice
         except OutOfTimeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,21 @@ def test_a_choice_that_just_holds_is_better_than_float32_alone() -> None:
     found = Fit(painter, measured, limits_of(measured, Tolerance("error", 0.01)), loss_of).run()
     assert found is not None
     assert (found.loss, found.holds) == (0.95, True)
+
+
+def test_what_overflows_has_a_price_where_a_probability_is_let_alone() -> None:
+    rng = np.random.default_rng(0)
+    made = weighted(
+        """g (float[4,16] x) => (float[4,4] p) { [a] h = MatMul(x, w) [e] u = Tanh(h)
+        [big] b = MatMul(u, s) [t] t = Softsign(b) [add] k = Add(t, u) [c] y = MatMul(k, v)
+        [p] p = Sigmoid(y) }""",
+        w=rng.standard_normal((16, 16)),
+        s=3e4 * rng.standard_normal((16, 16)),
+        v=rng.standard_normal((16, 4)),
+    )
+    feeds = [{"x": rng.standard_normal((4, 16)).astype(np.float32)} for _ in range(2)]
+    with warnings.catch_warnings(action="error", category=RuntimeWarning):
+        assert tune(made, feeds, 1e-5).budget is not None
 
 
 def test_an_op_list_is_not_written_in_place_of_a_model_or_data(tmp_path: Path) -> None:
